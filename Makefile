@@ -35,7 +35,7 @@ $(VENV)/.installed-dev: $(BIN)/python $(CORE_SOURCES)
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	@touch $(VENV)/.installed-{test,docs,dev}
 
-demo: $(VENV)/.installed-cli,report ## train every family on embedded data, compare them, and write a report
+demo: $(VENV)/.installed-cli,report ## train every family on bundled data, compare them, and write a report
 	$(BIN)/widemargin demo
 
 check: $(VENV)/.installed-dev ## all that a change must pass: lint, C++ tests, tests and documentation

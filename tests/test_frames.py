@@ -105,7 +105,7 @@ def test_html_escapes_every_name_and_has_the_rows_of_the_frame(name):
 def test_without_pandas_the_error_says_how_to_install_it(name, monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
     result = results()[name]
-    with pytest.raises(MissingExtraError, match=r"^to_frame needs pandas: pip install pandas$"):
+    with pytest.raises(MissingExtraError, match=r"^to_frame requires pandas; run: pip install pandas$"):
         result.to_frame()
     assert result._repr_html_().startswith("<table>")
 

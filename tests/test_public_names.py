@@ -122,6 +122,6 @@ def test_docstrings_on_the_api_page_are_complete():
 )
 def test_former_places_of_public_names_still_work(old, name, new):
     sys.modules.pop(old, None)
-    with pytest.warns(FutureWarning, match=f"{old} is now {new}"):
+    with pytest.warns(FutureWarning, match=f"{old} has moved; import {new}"):
         moved = importlib.import_module(old)
     assert getattr(moved, name) is getattr(importlib.import_module(new), name)

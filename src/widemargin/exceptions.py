@@ -94,12 +94,12 @@ class MissingExtraError(WidemarginError, ImportError):
     >>> raise MissingExtraError("drawing", "matplotlib", "report")
     Traceback (most recent call last):
     ...
-    widemargin.exceptions.MissingExtraError: drawing needs matplotlib: pip install 'widemargin[report]'
+    widemargin.exceptions.MissingExtraError: drawing requires matplotlib; run: pip install 'widemargin[report]'
     """
 
     def __init__(self, what: str, package: str, extra: str | None = None) -> None:
         wanted = package if extra is None else f"'widemargin[{extra}]'"
-        super().__init__(f"{what} needs {package}: pip install {wanted}")
+        super().__init__(f"{what} requires {package}; run: pip install {wanted}")
 
 
 class ModelFormatError(WidemarginError, ValueError):
@@ -145,7 +145,7 @@ class NotSavableError(WidemarginError, ValueError):
     >>> save(LinearSVC(), "folder")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
-    widemargin.exceptions.NotSavableError: LinearSVC cannot be saved as a model folder; these can: ...
+    widemargin.exceptions.NotSavableError: LinearSVC cannot be saved as a model folder; use one of: ...
     """
 
 

@@ -108,12 +108,12 @@ def atomic_file(path: PathLike, *, compress: bool | None = None) -> Iterator[io.
 def check_file_target(path: PathLike) -> None:
     """Raise the error that `atomic_file` would raise for this name, before any work is lost."""
     if os.path.isdir(path):
-        raise IsADirectoryError(errno.EISDIR, "this is a folder; name a file", os.fspath(path))
+        raise IsADirectoryError(errno.EISDIR, "this is a folder; choose a file name", os.fspath(path))
     folder = os.path.dirname(os.path.realpath(path))
     if not os.path.exists(path) and not os.path.isdir(folder):
-        raise FileNotFoundError(errno.ENOENT, f"there is no folder {folder} to write it to", os.fspath(path))
+        raise FileNotFoundError(errno.ENOENT, f"the folder {folder} does not exist; create it first", os.fspath(path))
     if not os.access(path if is_special(path) else folder, os.W_OK):
-        raise PermissionError(errno.EACCES, "no permission to write here", os.fspath(path))
+        raise PermissionError(errno.EACCES, "you do not have permission to write here", os.fspath(path))
 
 
 def refuse_input_as_output(output: PathLike, *inputs: PathLike | None) -> None:
@@ -141,7 +141,7 @@ def refuse_input_as_output(output: PathLike, *inputs: PathLike | None) -> None:
     ...         refuse_input_as_output(data, data)
     ...     except ValueError as error:
     ...         print(str(error).partition("; ")[2])
-    choose another name for the output
+    choose another output name
     """
     target = Path(output)
     above = list(filter(Path.exists, Path(os.path.realpath(output)).parents))
@@ -155,9 +155,9 @@ def refuse_input_as_output(output: PathLike, *inputs: PathLike | None) -> None:
         elif source.is_dir() and any(map(source.samefile, above)):
             how = "lies inside"
         elif target.is_dir() and any(map(target.samefile, Path(os.path.realpath(source)).parents)):
-            how = "is a folder around"
+            how = "is a folder that contains"
         if how:
-            raise ValueError(f"the output {output} {how} the input {source}; choose another name for the output")
+            raise ValueError(f"the output {output} {how} the input {source}; choose another output name")
 
 
 def is_special(path: PathLike) -> bool:
@@ -170,7 +170,7 @@ def atomic_folder(path: PathLike, *, overwrite: bool = False) -> Iterator[Path]:
     """A folder to fill that takes its name when the block ends well; a symbolic link to a folder stays one."""
     target = Path(os.path.realpath(path))
     if target.exists() and not overwrite:
-        raise FileExistsError(f"{path} exists; choose another name, or pass overwrite=True")
+        raise FileExistsError(f"{path} already exists; choose another name, or pass overwrite=True")
     temporary = _neighbour(target, "tmp")
     try:
         with _naming(path, temporary):
@@ -345,9 +345,9 @@ def refuse_bomb(path: PathLike, packed_bytes: int) -> DataFormatError:
     """The error for a file that unpacks to more than `unpacked_limit` allows."""
     limit = unpacked_limit(packed_bytes)
     return DataFormatError(
-        f"the file has {packed_bytes:,} bytes and would unpack to more than {limit:,}",
+        f"the file has {packed_bytes:,} bytes and would decompress to more than {limit:,} bytes",
         path=path,
-        remedy="if you trust it, unpack it yourself and name the result",
+        remedy="if you trust it, decompress it yourself and use the result",
     )
 
 
@@ -407,7 +407,9 @@ def read_lines(path: PathLike) -> list[str]:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
-        raise DataFormatError("the file is not UTF-8 text", path=path, line=line, remedy="convert it") from error
+        raise DataFormatError(
+            "the file is not UTF-8 text", path=path, line=line, remedy="convert it to UTF-8"
+        ) from error
     # Not str.splitlines, which also cuts at characters that may stand inside a name, such as U+2028.
     return [line.removesuffix("\r") for line in text.split("\n")]
 
@@ -432,7 +434,7 @@ def parse_json(text: bytes) -> Any:
             text.decode(), parse_constant=_finite_float, parse_float=_finite_float, object_pairs_hook=_unique
         )
     except RecursionError:
-        raise ValueError("it is nested too deeply") from None
+        raise ValueError("the value is nested too deeply") from None
 
 
 def _finite_float(text: str) -> float:

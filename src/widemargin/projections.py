@@ -73,7 +73,9 @@ def project_capped_simplex(
     rows, k = _check_rows(a, k)
     sums, rhos = _check_numbers(r, "r", len(rows)), _check_numbers(rho, "rho", len(rows))
     if exactly and rhos.any():
-        raise ValueError("rho must be 0 when the sum is to be exactly r: it only adds a constant; leave it out")
+        raise ValueError(
+            "rho must be 0 if the sum must be exactly r, because it would only add a constant; leave it out"
+        )
     out = np.empty_like(rows)
     _core.project_capped_simplex(rows, k, sums, rhos, bool(exactly), method == "fixing", out)
     return out.reshape(np.shape(a))
@@ -131,20 +133,20 @@ def _check_rows(a: npt.ArrayLike, k: Any) -> tuple[Floats, int]:
     """`a` as a C-contiguous float64 matrix, and k as an int that fits it."""
     values = np.asarray(a)
     if values.dtype.kind not in "biuf":
-        raise TypeError(f"a must hold real numbers; got dtype {values.dtype}")
+        raise TypeError(f"a must contain real numbers; got dtype {values.dtype}")
     if values.ndim not in (1, 2):
-        raise ValueError(f"a must be a row of shape (d,) or rows of shape (n_rows, d); got shape {values.shape}")
+        raise ValueError(f"a must be a vector of shape (d,) or a matrix of shape (n_rows, d); got shape {values.shape}")
     rows = np.ascontiguousarray(np.atleast_2d(values), dtype=np.float64)
     if isinstance(k, bool) or not hasattr(k, "__index__"):
         raise TypeError(f"k must be an integer; got {k!r}")
     n_kept = operator.index(k)
     if not 1 <= n_kept <= rows.shape[1]:
-        raise ValueError(f"k must be between 1 and the {rows.shape[1]} value(s) of a row; got {k}")
+        raise ValueError(f"k must be between 1 and {rows.shape[1]}, the number of values per row; got {k}")
     extremes = rows.min(initial=0.0), rows.max(initial=0.0)  # NaN if there is one
     if not np.isfinite(extremes).all():
-        raise ValueError("a contains NaN or infinity; projections need finite values")
+        raise ValueError("a contains NaN or infinity; projections require finite values")
     if max(-extremes[0], extremes[1]) > LARGEST:
-        raise ValueError(f"a holds values beyond ±{LARGEST:g}, whose sums may overflow; scale a and r down")
+        raise ValueError(f"a contains values beyond ±{LARGEST:g}, whose sums may overflow; scale down a and r")
     return rows, n_kept
 
 
@@ -152,10 +154,12 @@ def _check_numbers(values: npt.ArrayLike, name: str, n_rows: int) -> Floats:
     """`values` as an array of n_rows non-negative numbers."""
     given = np.asarray(values, dtype=np.float64)
     if given.shape not in ((), (n_rows,)):
-        raise ValueError(f"{name} must be a number or one for each of the {n_rows} row(s); got shape {given.shape}")
+        raise ValueError(
+            f"{name} must be a number, or contain one number for each of the {n_rows} row(s); got shape {given.shape}"
+        )
     allowed = given >= 0.0  # not so for NaN
     if not allowed.all():
-        raise ValueError(f"{name} must be at least 0; got {given[~allowed].flat[0]}")
+        raise ValueError(f"{name} must be nonnegative; got {given[~allowed].flat[0]}")
     if not (given <= LARGEST).all():
         raise ValueError(f"{name} must be at most {LARGEST:g}; got {given.max()}")
     return np.ascontiguousarray(np.broadcast_to(given, (n_rows,)))

@@ -74,7 +74,7 @@ def test_lists_of_labels(data, files):
 def test_one_label_a_row(data, files, method):
     X, y, _ = data
     options = ["--method", method, "--calibrate", "sigmoid"]
-    assert "by sigmoid" in invoke("train", files / "train.svm", "-o", files / "m", *options)
+    assert "sigmoid calibration" in invoke("train", files / "train.svm", "-o", files / "m", *options)
     model = load(files / "m")
     best = model.predict_proba(X[72:]).max(axis=1)
     wanted = metrics.expected_calibration_error(model.predict(X[72:]) == y[72:], best)

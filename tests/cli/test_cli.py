@@ -86,10 +86,16 @@ def test_train_warns_of_a_gap_that_its_default_pruning_makes(tmp_path):
     write_xmc(tmp_path / "train.txt", data.X_train[:200], data.y_train[:200][:, :5])
     result = invoke("train", tmp_path / "train.txt", "--out", tmp_path / "model", "--C", "1e3", "--json")
     assert json.loads(result.stdout)["status"] == "converged"
-    assert "warning: prune=0.01 leaves 2 of 5 labels with a certified relative gap above 0.1" in result.stderr
+    assert (
+        "warning: after pruning with prune=0.01, the certified relative gap of 2 of 5 labels exceeds 0.1"
+        in result.stderr
+    )
     # Sharded training also warns; a smaller threshold gives no warning.
     options = ("--C", "1e3", "--json", "--shard-size", "2")
-    assert "prune=0.01 leaves" in invoke("train", tmp_path / "train.txt", "--out", tmp_path / "s", *options).stderr
+    assert (
+        "after pruning with prune=0.01"
+        in invoke("train", tmp_path / "train.txt", "--out", tmp_path / "s", *options).stderr
+    )
     finer = invoke("train", tmp_path / "train.txt", "--out", tmp_path / "f", "--prune", "1e-6", *options).stderr
     assert "prune=" not in finer
 
@@ -181,11 +187,15 @@ FAILURES = [
     (["train", "bad.txt", "--out", "m"], 1, "bad.txt, line 2"),
     (["train", "train.txt.gz", "--out", "m", "--C", "-1"], 1, "'C' parameter of"),
     (["train", "train.txt.gz", "--out", "m", "--init", "random"], 2, "--init"),
-    (["train", "train.txt.gz", "--out", "m", "--init", "bias", "--no-intercept"], 1, "init='bias' needs an intercept"),
+    (
+        ["train", "train.txt.gz", "--out", "m", "--init", "bias", "--no-intercept"],
+        1,
+        "init='bias' requires an intercept",
+    ),
     (["train", "train.txt.gz"], 2, "--out"),
     (["train", "train.txt.gz", "--out", "full"], 1, "full"),
     (["evaluate", "nomodel", "train.txt.gz"], 1, "nomodel"),
-    (["evaluate", "model", "train.txt.gz", "--k", "0"], 1, "--k takes whole numbers"),
+    (["evaluate", "model", "train.txt.gz", "--k", "0"], 1, "--k must be positive integers"),
     (["evaluate", "model", "other.txt"], 1, "labels"),
     (["predict", "model", "wide.txt"], 1, "features"),
     (["inspect", "model", "--label", "pear"], 1, "no label 'pear'"),

@@ -89,8 +89,8 @@ def test_methods_left_out_by_the_budget_are_reported():
     result = compare(np.eye(3)[y], y, methods=["one-vs-all"], cv=2)
     assert notes(result) == [result.recommendation]
     short = dataclasses.replace(result, about=result.about | {"folds_asked": 5, "share_of_rows": 0.25})
-    assert notes(short)[1] == "There was time for 2 of 5 folds."
-    assert notes(short)[2].startswith("Only 25% of the rows fit the budget")
+    assert notes(short)[1] == "The budget allowed 2 of 5 folds."
+    assert notes(short)[2].startswith("Only 25% of the rows could be used within the budget")
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90", 90.0), ("90s", 90.0), ("10m", 600.0), ("1.5h", 5400.0)])
@@ -102,7 +102,7 @@ def test_budgets_have_units(text, seconds):
 def test_wrong_budgets_are_refused(rows_file, text):
     done = CliRunner().invoke(make_app(), ["compare", str(rows_file), "--budget", text])
     assert done.exit_code != 0
-    assert "--budget takes a time such as" in done.output
+    assert "--budget must be a time such as" in done.output
 
 
 WORDS = {"food": ["bread", "cake", "oven"], "cars": ["engine", "tyre", "oven"], "sea": ["wave", "boat", "tyre"]}
@@ -169,7 +169,9 @@ def test_text_options_that_do_not_fit_are_an_error(tables, rows_file):
     assert (
         "--labels is missing" in runner.invoke(make_app(), ["compare", str(tables / "t.csv"), "--text", "body"]).stderr
     )
-    assert "--ngrams needs --text" in runner.invoke(make_app(), ["compare", str(rows_file), "--ngrams", "1,2"]).stderr
+    assert (
+        "--ngrams requires --text" in runner.invoke(make_app(), ["compare", str(rows_file), "--ngrams", "1,2"]).stderr
+    )
 
 
 def test_a_file_of_lists_with_one_label_each_is_one_of_classes(tmp_path):

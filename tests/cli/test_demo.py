@@ -96,7 +96,7 @@ def test_the_output_fits_a_terminal_and_says_where_things_are(demo, tmp_path, mo
     assert max(map(len, lines)) <= 80
     assert any(line.startswith("Use ") for line in lines)
     assert "inspect widemargin-demo/one-vs-all" in text
-    assert lines[-1] == "A report on the tags is in report.html; open it in a browser."
+    assert lines[-1] == "The report on the tags is in report.html; open it in a browser."
 
 
 @pytest.mark.slow

@@ -47,7 +47,7 @@ def test_one_text_is_predicted_without_a_file(folder):
     (line,) = lines(folder / "one", "--text", "fresh bread and cake", "--k", 1)
     assert line.split("\t")[0] == "food"
     message = invoke("predict", folder / "one", exit_code=1).stderr
-    assert "DATA is missing: name a file, - for standard input, or give one text with --text" in message
+    assert "DATA is missing; name a file, use - for standard input, or pass a single text with --text" in message
 
 
 def test_standard_input_has_one_text_per_line_or_a_table(folder):
@@ -88,12 +88,12 @@ def test_columns_are_kept_in_every_format(folder, tmp_path):
 
 def test_wrong_outputs_are_refused(folder, tmp_path):
     predict = ("predict", folder / "one", folder / "rows.csv")
-    assert "name it with --out" in invoke(*predict, "--format", "parquet", exit_code=1).stderr
-    assert "not as csv" in invoke(*predict, "--explain", "--format", "csv", exit_code=1).stderr
+    assert "set its name with --out" in invoke(*predict, "--format", "parquet", exit_code=1).stderr
+    assert "cannot be written as csv" in invoke(*predict, "--explain", "--format", "csv", exit_code=1).stderr
     assert "column 'nothing' is not in" in invoke(*predict, "--keep", "nothing", exit_code=1).stderr
-    assert "--keep takes column names" in invoke(*predict, "--keep", "id,", exit_code=1).stderr
+    assert "--keep must be distinct column names" in invoke(*predict, "--keep", "id,", exit_code=1).stderr
     message = invoke("predict", folder / "one", "--text", "bread", "--keep", "id", exit_code=1).stderr
-    assert "--keep copies columns of a table" in message
+    assert "--keep copies table columns, but the input is not a table" in message
 
 
 def test_a_threshold_leaves_out_labels(folder):
@@ -132,7 +132,7 @@ def test_names_are_shown_for_labels(folder, tmp_path):
     assert "Things to eat: largest weights" in invoke("inspect", folder / "one", "--label", "food", *names).stdout
     (tmp_path / "bad.tsv").write_text("food\n")
     message = invoke("predict", folder / "one", "--text", "x", "--names", tmp_path / "bad.tsv", exit_code=1).stderr
-    assert "bad.tsv, line 1: a line without a tab; write label, tab, name" in message
+    assert "bad.tsv, line 1: the line has no tab; write label, tab and name" in message
 
 
 @pytest.mark.parametrize("text", [False, True], ids=["numbers", "text"])
@@ -153,8 +153,8 @@ def test_rows_are_held_out_and_measured(folder, tmp_path, text):
     assert json.loads(invoke(*data, *options, "--json").stdout)["test"] == summary["test"]
     other = json.loads(invoke(*data, *options, "--seed", 1, "--json").stdout)
     assert other["certificate"] != summary["certificate"]
-    assert "Measured on 9 held-out rows" in invoke(*data, *options).stdout
-    assert "leaves no rows" in invoke(*data, "--test-size", 0, "-o", tmp_path / "n", exit_code=1).stderr
+    assert "Evaluated on 9 held-out rows" in invoke(*data, *options).stdout
+    assert "no rows for training" in invoke(*data, "--test-size", 0, "-o", tmp_path / "n", exit_code=1).stderr
     assert not (tmp_path / "n").exists()
 
 
@@ -173,9 +173,9 @@ def test_rows_without_a_label_can_be_skipped(tmp_path):
     assert "--skip-unlabelled" in invoke(*train, exit_code=1).stderr
     result = invoke(*train, "--skip-unlabelled")
     assert json.loads(result.stdout)["rows"] == 3
-    assert "2 of 5 rows have no label and are left out" in result.stderr
+    assert "2 of 5 rows have no label and are skipped" in result.stderr
     evaluate = ("evaluate", tmp_path / "m", tmp_path / "t.csv", "--json")
-    assert "each row needs a label" in invoke(*evaluate, exit_code=1).stderr
+    assert "each row must have a label" in invoke(*evaluate, exit_code=1).stderr
     assert json.loads(invoke(*evaluate, "--skip-unlabelled").stdout)["rows"] == 3
     (tmp_path / "t.jsonl").write_text('{"text": "a"}\n{"text": "bread", "label": ["x"]}\n{"text": "c", "label": []}\n')
     lists = ("train", tmp_path / "t.jsonl", "--text", "text", "--labels", "label", "-o", tmp_path / "m", "--json")
@@ -203,7 +203,7 @@ def test_other_encodings_are_read_and_kept_with_the_model(tmp_path, encoding):
         "-o",
         tmp_path / "m",
     )
-    assert "give its encoding (--encoding on the command line)" in invoke(*train, exit_code=1).stderr
+    assert "set the encoding (--encoding on the command line)" in invoke(*train, exit_code=1).stderr
     invoke(*train, "--encoding", encoding)
     model = load(tmp_path / "m")
     assert sorted(model[-1].classes_) == ["hiver", "été"]
@@ -216,7 +216,7 @@ def test_other_encodings_are_read_and_kept_with_the_model(tmp_path, encoding):
     assert [line.split("\t")[0] for line in lines(tmp_path / "m", tmp_path / "t.tsv")] == expected
     (tmp_path / "other.csv").write_text(table, encoding="utf-8")
     assert len(lines(tmp_path / "m", tmp_path / "other.csv", "--encoding", "utf-8")) == 4
-    assert "there is no encoding 'utf-9'" in invoke(*train, "--encoding", "utf-9", exit_code=1).stderr
+    assert "unknown encoding 'utf-9'" in invoke(*train, "--encoding", "utf-9", exit_code=1).stderr
 
 
 def test_path_takes_text(folder, tmp_path):

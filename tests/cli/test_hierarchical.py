@@ -97,13 +97,13 @@ def test_every_option_reaches_the_model(files, method, options, parameters):
 @pytest.mark.parametrize(
     ("method", "options", "message"),
     [
-        ("orthogonal", ["--alpha", "much"], "--alpha takes auto or a number"),
+        ("orthogonal", ["--alpha", "much"], "--alpha must be auto or a number"),
         ("orthogonal", ["--alpha", "5"], "α* ="),
-        ("flat", ["--alpha", "0.5"], "alpha is for method='orthogonal'"),
+        ("flat", ["--alpha", "0.5"], "alpha applies only to method='orthogonal'"),
         ("orthogonal", ["--prune", "-1"], "'prune' parameter of"),
-        ("orthogonal", ["--prune", "0.1", "--kernel", "rbf"], "a model with a kernel has none"),
-        ("orthogonal", ["--loss", "beta"], "--loss is not an option of --method orthogonal"),
-        ("top-k", [], "--taxonomy is not an option of --method top-k; leave it out, or use --method orthogonal"),
+        ("orthogonal", ["--prune", "0.1", "--kernel", "rbf"], "which a model with a kernel does not have"),
+        ("orthogonal", ["--loss", "beta"], "--loss does not apply to --method orthogonal"),
+        ("top-k", [], "--taxonomy does not apply to --method top-k; leave it out, or use --method orthogonal"),
     ],
 )
 def test_wrong_options_are_refused(files, method, options, message):

@@ -64,7 +64,7 @@ def refused(folder, *arguments):
     done = run(*arguments)
     assert done.exit_code == 1, done.output
     assert contents(folder) == before
-    assert "choose another name for the output" in done.stderr
+    assert "choose another output name" in done.stderr
     return done.stderr
 
 
@@ -151,7 +151,7 @@ def test_predictions_are_not_appended_to_their_own_data(folder):
 def test_a_folder_around_the_input_is_not_replaced(folder):
     os.rename("data.txt", "data.store/data.txt")
     error = refused(folder, "convert", "data.store/data.txt", "data.store")
-    assert "the output data.store is a folder around the input data.store/data.txt" in error
+    assert "the output data.store is a folder that contains the input data.store/data.txt" in error
 
 
 def test_python_refuses_a_model_in_its_own_data(folder):

@@ -95,7 +95,7 @@ def test_a_forgotten_separator_is_reported_even_if_most_rows_have_one_label(tmp_
     objects = [json.dumps({"about": cell.replace(";", " "), "tags": cell}) for cell in cells]
     (tmp_path / "news.jsonl").write_text("\n".join(objects))
     stderr = invoke("train", tmp_path / "news.jsonl", *TEXT, "tags", "-o", tmp_path / "model").stderr
-    assert stderr.count("each taken as one label; if they are lists of labels, give --label-sep ';'") == 1
+    assert stderr.count("each of which is read as one label; if they are lists of labels, use --label-sep ';'") == 1
 
 
 def test_few_lists_of_labels_that_also_occur_alone_are_found():
@@ -193,7 +193,7 @@ def test_commands_name_the_column_and_the_option_once(table, tmp_path, command):
         tune = ("--tune", "--folds", 2) if command == "tune" else ()
         stderr = invoke("train", table, *TEXT, "tags", *tune, "-o", tmp_path / "model").stderr
     assert stderr.count("--label-sep ';'") == 1
-    assert f"widemargin: warning: {table}: column 'tags' has cells such as " in stderr
+    assert f"widemargin: warning: {table}: column 'tags' contains cells such as " in stderr
 
 
 def test_with_the_option_and_for_names_nothing_is_reported(table, tmp_path):
@@ -207,10 +207,8 @@ def test_with_the_option_and_for_names_nothing_is_reported(table, tmp_path):
 
 def test_a_separator_that_occurs_in_no_cell_is_reported(table, tmp_path):
     stderr = invoke("train", table, *TEXT, "tags", "--label-sep", "|", "-o", tmp_path / "model").stderr
-    assert (
-        "each taken as one label, because none contains '|'; if they are lists of labels, give --label-sep ';'"
-        in stderr
-    )
+    assert "each of which is read as one label, because no cell contains '|'; if they are lists of labels" in stderr
+    assert "use --label-sep ';'" in stderr
 
 
 def test_evaluate_says_whether_the_option_is_missing_there_or_in_training(table, tmp_path):
@@ -223,4 +221,4 @@ def test_evaluate_says_whether_the_option_is_missing_there_or_in_training(table,
     stderr = invoke("train", tmp_path / "toys.jsonl", *TEXT, "tags", "-o", tmp_path / "lists").stderr
     assert "--label-sep" not in stderr
     stderr = CliRunner().invoke(make_app(), ["evaluate", str(tmp_path / "lists"), str(table)]).stderr
-    assert "if they are lists of labels, give --label-sep ';'" in stderr
+    assert "if they are lists of labels, use --label-sep ';'" in stderr

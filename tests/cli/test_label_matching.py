@@ -55,7 +55,7 @@ def test_multiclass_model_refuses_lists_of_labels(X, Y):
     write_svmlight("train.svm", X, np.arange(N_ROWS) % 3)
     write_svmlight("test.svm", X, Y)
     invoke("train", "train.svm", "--out", "m")
-    assert "row 0 (counted from 0) has 2" in invoke("evaluate", "m", "test.svm", exit_code=1).output
+    assert "row 0 (counting from 0) has 2" in invoke("evaluate", "m", "test.svm", exit_code=1).output
 
 
 def test_multilabel_model_refuses_one_label_a_row(X, Y):
@@ -107,11 +107,11 @@ def test_no_common_label_is_an_error_and_some_unknown_ones_a_warning(X, Y):
     invoke("train", "train.txt", "--out", "m")
     write_xmc("none.txt", X, Y)
     write_names("none_labels.txt", ["x", "y", "z"])
-    assert "knows none of the labels" in invoke("evaluate", "m", "none.txt", exit_code=1).output
+    assert "none of the labels is known to the model" in invoke("evaluate", "m", "none.txt", exit_code=1).output
     write_xmc("some.txt", X, Y)
     write_names("some_labels.txt", ["apple", "y", "z"])
     result = invoke("evaluate", "m", "some.txt")
-    assert "widemargin: warning: some.txt: the model does not know 2 of 3 labels, such as 'y'" in result.stderr
+    assert "widemargin: warning: some.txt: 2 of 3 labels, such as 'y', are unknown to the model" in result.stderr
 
 
 def test_unknown_classes_are_misses(X):
@@ -123,8 +123,8 @@ def test_unknown_classes_are_misses(X):
     best = load("m").predict(X)
     result = invoke("evaluate", "m", "test.npz", "--k", "1", "--json")
     assert json.loads(result.stdout)["top_k_accuracy"]["1"] == pytest.approx(np.mean((best == y) & (y != 2)))
-    assert "does not know 1 of 3 labels" in result.stderr
-    assert "knows none of the labels" in invoke("evaluate", "m", "none.npz", exit_code=1).output
+    assert "1 of 3 labels, such as '9', are unknown to the model" in result.stderr
+    assert "none of the labels is known to the model" in invoke("evaluate", "m", "none.npz", exit_code=1).output
 
 
 def test_names_for_data_with_one_label_a_row_are_refused(X):
@@ -147,7 +147,7 @@ def test_ambiguous_names_are_refused_before_training(X, Y, monkeypatch):
     write_names("train_labels.txt", ["a", "a (0)", "a"])
     monkeypatch.setattr("widemargin.cli.train.train", None)
     output = invoke("train", "train.txt", "--out", "m", exit_code=1).output
-    assert "train_labels.txt: two labels have the name 'a (0)'" in output
+    assert "train_labels.txt: two labels are named 'a (0)'" in output
 
 
 def test_repeated_feature_names_are_allowed(X, Y):
@@ -185,9 +185,9 @@ def test_depths_beyond_the_labels_are_left_out_with_a_word(X, Y, multilabel):
     invoke("train", "train.npz", "--out", "m")
     result = invoke("evaluate", "m", "train.npz", "--k", "3,1,1,99999999", "--json")
     assert list(json.loads(result.stdout)["precision" if multilabel else "top_k_accuracy"]) == ["1", "3"]
-    assert "--k 99999999 is left out: the model has 3 labels" in result.stderr
+    assert "--k 99999999 is ignored, because the model has only 3 labels" in result.stderr
     output = invoke("evaluate", "m", "train.npz", "--k", "10", exit_code=1).output
-    assert "--k 10 is more than the 3 labels" in output
+    assert "--k 10 exceeds the number of labels, 3" in output
     assert invoke("evaluate", "m", "train.npz").stderr == "", "the default depths are nobody's mistake"
 
 
@@ -210,7 +210,7 @@ def test_files_that_do_not_fit_are_named(X, Y, command):
     if command == "predict":  # no rows, no predictions
         assert invoke(command, "m", "empty.npz").output == ""
     else:
-        assert "empty.npz: the data have no rows" in invoke(command, "m", "empty.npz", exit_code=1).output
+        assert "empty.npz: the data contain no rows" in invoke(command, "m", "empty.npz", exit_code=1).output
 
 
 def test_warnings_about_data_are_one_line(X, Y):
@@ -232,7 +232,7 @@ def test_tables_that_do_not_fit_the_model_give_an_error_with_the_remedy(tmp_path
     model, other = tmp_path / "model", tmp_path / "other.csv"
     invoke("train", tmp_path / "train.csv", "--text", "title", "--labels", "tags", "--out", model)
     message = invoke("predict", model, other, exit_code=1).stderr
-    assert "its columns are 'headline', 'tags'; name one of them (--text, --labels" in message
+    assert "its columns are 'headline', 'tags'; use one of them (--text or --labels" in message
     message = invoke("evaluate", model, other, "--text", "headline", exit_code=1).stderr
-    assert "the model knows none of the labels; the file has 'spaceship'" in message
-    assert "give the column and separator: --labels, --label-sep" in message
+    assert "none of the labels is known to the model; the file contains 'spaceship'" in message
+    assert "set their column and separator with --labels and --label-sep" in message

@@ -32,11 +32,11 @@ def invoke(*arguments, exit_code=0):
 def test_training_that_runs_out_of_time_resumes(data, tmp_path):
     out = tmp_path / "model"
     said = invoke("train", data, "--out", out, "--shard-size", 3, "--time-limit", 0, exit_code=3)
-    assert "the time limit came first" in said
-    assert "start it again with the same data and options" in said
+    assert "the time limit was reached" in said
+    assert "run it again with the same data and options" in said
     assert (out / WORK_FOLDER).is_dir()
     refusal = invoke("train", data, "--out", out, "-C", 2, exit_code=1)
-    assert "C was None and is 2.0" in refusal or "C was 1.0 and is 2.0" in refusal
+    assert "C was None and is now 2.0" in refusal or "C was 1.0 and is now 2.0" in refusal
     assert "MB of memory per worker" in invoke("train", data, "--out", out)
     assert not (out / WORK_FOLDER).exists()
 
@@ -52,11 +52,11 @@ def test_restart_drops_an_unfinished_training(data, tmp_path):
 def test_two_executors_at_once_are_refused(command, data, tmp_path):
     invoke("train", data, "--out", tmp_path / "model")
     first = ("train", data, "--out", tmp_path / "m") if command == "train" else ("predict", tmp_path / "model", data)
-    assert "give one of them" in invoke(*first, "--processes", 2, "--scheduler", "tcp://x:1", exit_code=1)
+    assert "cannot be combined" in invoke(*first, "--processes", 2, "--scheduler", "tcp://x:1", exit_code=1)
 
 
 def test_memory_limit_is_reported(data, tmp_path):
-    assert "above the memory limit" in invoke(
+    assert "exceeds the memory limit" in invoke(
         "train", data, "--out", tmp_path / "model", "--memory-limit", 20, exit_code=1
     )
 

@@ -110,13 +110,14 @@ def test_predictions_are_gzipped_when_the_name_says_so(folder, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("target", "problem"), [("a_folder", "this is a folder"), ("missing/p.tsv", "there is no folder")]
+    ("target", "problem"),
+    [("a_folder", "this is a folder"), ("missing/p.tsv", "the folder {}/missing does not exist; create it first")],
 )
 def test_impossible_targets_are_refused_before_predicting(folder, tmp_path, monkeypatch, target, problem):
     (tmp_path / "a_folder").mkdir()
     monkeypatch.setattr("widemargin.cli.inputs.open_model", None)
     output = invoke("predict", folder / "m", folder / "data.txt", "--out", tmp_path / target, exit_code=1).output
-    assert f"{tmp_path / target}: {problem}" in output
+    assert f"{tmp_path / target}: {problem.format(os.path.realpath(tmp_path))}" in output
 
 
 def test_a_model_cannot_go_into_a_file_or_come_from_one(folder):
@@ -135,7 +136,7 @@ def test_interruptions_speak_of_files_only_where_some_are_written(folder, tmp_pa
     monkeypatch.setattr(f"widemargin.cli.{name}.run", interrupt)
     arguments = [folder / "data.txt", "--out", tmp_path / "m"] if out else [folder / "m", folder / "data.txt"]
     output = invoke(name, *arguments, exit_code=130).output
-    assert ("no unfinished result was left" in output) == out
+    assert ("no partial output was left behind" in output) == out
 
 
 def test_an_interruption_while_starting_shows_no_traceback(folder):

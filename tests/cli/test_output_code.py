@@ -109,20 +109,23 @@ def test_lists_of_one_label_each_are_classes_with_their_names(data, tmp_path):
 
 
 FAILURES = [
-    (["train", "train.svm", "--method", "output-code", "--C", "2"], "C is the cost in learning a code"),
-    (["train", "train.svm", "--method", "output-code", "--k", "2"], "--k is not an option of --method output-code"),
+    (["train", "train.svm", "--method", "output-code", "--C", "2"], "C applies only to codes with"),
+    (["train", "train.svm", "--method", "output-code", "--k", "2"], "--k does not apply to --method output-code"),
     (["train", "train.svm", "--method", "output-code", "--loss", "beta"], "use squared_hinge or logistic"),
     (
         ["train", "train.svm", "--method", "output-code", "--learn", "l1", "--cv", "x"],
-        "--cv takes training or a whole number",
+        "--cv must be training or an integer",
     ),
     (["train", "train.svm", "--method", "output-code", "--code-size", "0.1"], "too few to distinguish 4 classes"),
     (["train", "missing.svm", "--method", "output-code", "--binary-C", "0"], "'C' parameter of"),
-    (["train", "train.svm", "--learn", "l1"], "--learn is not an option of --method one-vs-all; leave it out, or use"),
+    (["train", "train.svm", "--learn", "l1"], "--learn does not apply to --method one-vs-all; leave it out, or use"),
     (["train", "train.svm", "--binary-C", "2"], "or use --method output-code"),
     (["train", "lists.txt", "--method", "output-code"], "--method output-code takes one label per row"),
-    (["path", "train.svm", "--test", "test.svm", "--method", "output-code"], "for --method output-code use train"),
-    (["inspect", "m", "--label", "1"], "is an output code, so it has no feature weights"),
+    (
+        ["path", "train.svm", "--test", "test.svm", "--method", "output-code"],
+        "path does not support --method output-code; use train",
+    ),
+    (["inspect", "m", "--label", "1"], "is an output code and has no feature weights"),
 ]
 
 

@@ -80,10 +80,10 @@ def test_one_label_a_row_is_scored_by_top_k_accuracy(data, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--C", "1,x"), "--C takes numbers"),
+        (("--C", "1,x"), "--C must be numbers"),
         (("--C", "0"), "'C' parameter of"),
-        (("--prune", "-1"), "prune must be finite numbers"),
-        (("--k", "0"), "--k takes whole numbers"),
+        (("--prune", "-1"), "prune must be a nonempty sequence of finite, nonnegative numbers"),
+        (("--k", "0"), "--k must be positive integers"),
     ],
 )
 def test_wrong_numbers_are_named(files, options, message):

@@ -111,4 +111,4 @@ def test_what_needs_all_scores_is_not_split(folder, capsys):
     arguments = ["predict", str(folder / "model"), str(folder / "rows.txt"), "--explain", "--memory-limit", "2000"]
     with contextlib.suppress(SystemExit, typer.Exit):
         make_app()(arguments, standalone_mode=False)
-    assert "explanations are made in this process" in capsys.readouterr().err
+    assert "explanations can only be computed in this process" in capsys.readouterr().err

@@ -51,7 +51,7 @@ def test_lists_of_labels_are_matched_by_name(rows, tmp_path):
     assert summary["bytes"] == len(text.encode())
     assert "&lt;i&gt;car&lt;/i&gt;" in text
     assert "<i>" not in text
-    assert "Measured on test.txt" in text
+    assert "Evaluated on test.txt" in text
 
 
 def test_one_label_a_row_and_trees_take_svmlight(rows, tmp_path):
@@ -87,12 +87,12 @@ def test_failures_are_one_sentence_and_leave_no_file(rows, tmp_path, monkeypatch
     np.savez(tmp_path / "bare.npz", X=X.toarray())
     out = tmp_path / "page.html"
     result = invoke("report", tmp_path / "model", tmp_path / "bare.npz", "-o", out, exit_code=1)
-    assert "give rows with their labels" in result.stderr
+    assert "use labelled rows" in result.stderr
     result = invoke(
         "report", tmp_path / "model", tmp_path / "bare.npz", "-o", tmp_path / "no" / "page.html", exit_code=1
     )
-    assert "there is no folder" in result.stderr
+    assert "does not exist; create it first" in result.stderr
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     result = invoke("report", tmp_path / "model", tmp_path / "bare.npz", "-o", out, exit_code=1)
-    assert "drawing needs matplotlib: pip install 'widemargin[report]'" in result.stderr
+    assert "drawing requires matplotlib; run: pip install 'widemargin[report]'" in result.stderr
     assert not out.exists()

@@ -40,7 +40,7 @@ def service(tmp_path):
     save(OneVsAllClassifier().fit([[0.0], [1.0]], ["no", "yes"]), tmp_path / "model")
     process = subprocess.Popen(_command(tmp_path / "model", 0), stderr=subprocess.PIPE, text=True)
     said = process.stderr.readline()
-    found = re.fullmatch(r"widemargin: answers at http://127\.0\.0\.1:(\d+); press Ctrl-C to stop\n", said)
+    found = re.fullmatch(r"widemargin: listening at http://127\.0\.0\.1:(\d+); press Ctrl-C to stop\n", said)
     assert found, said + process.stderr.read()
     yield process, int(found[1])
     process.kill()
@@ -65,7 +65,7 @@ def test_a_port_in_use_is_reported_with_the_remedy(service, tmp_path):
     done = subprocess.run(_command(tmp_path / "model", port), capture_output=True, text=True, timeout=HANG_S)
     assert done.returncode == 1
     assert f"cannot listen on 127.0.0.1, port {port} (Address already in use)" in done.stderr
-    assert "choose another --port, 0 for a free one" in done.stderr
+    assert "choose another --host or --port" in done.stderr
 
 
 def test_answers_are_sent_without_waiting_for_an_acknowledgement(tmp_path, monkeypatch):

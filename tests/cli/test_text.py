@@ -168,13 +168,13 @@ def test_a_model_reads_tables_with_the_quotes_of_its_training_data(tmp_path):
     invoke("report", tmp_path / "model", tmp_path / "wrong.tsv", "-o", tmp_path / "report.html")
     assert "&#34;bread&#34; now" in (tmp_path / "report.html").read_text(encoding="utf-8")
     warnings = invoke("predict", tmp_path / "model", tmp_path / "t.tsv", "--quotes", exit_code=1).stderr
-    assert "read without quotes" in warnings
+    assert "read the file without quotes" in warnings
 
 
 def test_quotes_may_be_letters(folder, tmp_path):
     (tmp_path / "t.tsv").write_text('title\tbody\tmain\n"bread" now\t-\tfood\n"engine\t-\tcars\n')
     train = ("train", tmp_path / "t.tsv", *TEXT, "--labels", "main", "-o", tmp_path / "model")
-    assert "read without quotes" in invoke(*train, exit_code=1).stderr
+    assert "read the file without quotes" in invoke(*train, exit_code=1).stderr
     invoke(*train, "--no-quotes")
     labels = invoke("predict", tmp_path / "model", tmp_path / "t.tsv", "--no-quotes", "--k", 1).stdout.splitlines()
     assert [line.split("\t")[0] for line in labels] == ["food", "cars"]
@@ -194,15 +194,15 @@ def test_a_pipeline_of_python_needs_the_names_of_columns(folder, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "rows.csv is a table: name its text columns"),
+        ((), "rows.csv is a table; name its text columns"),
         (("--text", "title"), "--labels is missing"),
         (("--text", "titles", "--labels", "tags"), "column 'titles' is not in"),
-        (("--text", "title,", "--labels", "tags"), "--text takes column names"),
+        (("--text", "title,", "--labels", "tags"), "--text must be distinct column names"),
         (("--text", "title", "--labels", "tags", "--features", "x"), "--features does not apply to text"),
-        (("--text", "title", "--labels", "tags", "--ngrams", "2,1"), "--ngrams takes the shortest"),
-        (("--text", "title", "--labels", "tags", "--min-df", "some"), "--min-df takes a number of texts"),
+        (("--text", "title", "--labels", "tags", "--ngrams", "2,1"), "--ngrams must be the minimum"),
+        (("--text", "title", "--labels", "tags", "--min-df", "some"), "--min-df must be a number of texts"),
         (("--text", "title", "--labels", "tags", "--min-df", "41"), "rows.csv: "),
-        (("--labels", "tags", "--label-sep", "|"), "--label-sep needs --text"),
+        (("--labels", "tags", "--label-sep", "|"), "--label-sep requires --text"),
         (("--text", "title", "--labels", "tags", "--label-sep", ""), "label_sep must be the text between"),
     ],
 )
@@ -215,21 +215,24 @@ def test_wrong_options_are_explained(folder, tmp_path, arguments, message):
 def test_rows_of_numbers_and_text_are_not_mixed(folder, tmp_path):
     (tmp_path / "rows.svm").write_text("0 1:1\n1 2:1\n2 3:1\n")
     invoke("train", tmp_path / "rows.svm", "-o", tmp_path / "numbers")
-    assert "takes rows of numbers" in invoke("predict", tmp_path / "numbers", folder / "rows.csv", exit_code=1).stderr
+    assert "numeric rows" in invoke("predict", tmp_path / "numbers", folder / "rows.csv", exit_code=1).stderr
     with_columns = ("predict", tmp_path / "numbers", tmp_path / "rows.svm", "--text", "title")
-    assert "takes rows of numbers" in invoke(*with_columns, exit_code=1).stderr
-    assert "the ending of a table" in invoke("predict", folder / "model", tmp_path / "rows.svm", exit_code=1).stderr
+    assert "numeric rows" in invoke(*with_columns, exit_code=1).stderr
+    assert (
+        "does not end like that of a table"
+        in invoke("predict", folder / "model", tmp_path / "rows.svm", exit_code=1).stderr
+    )
 
 
 def test_commands_for_numbers_say_so(folder, tmp_path):
     message = invoke("convert", folder / "rows.csv", tmp_path / "x", exit_code=1).stderr
-    assert "takes rows of numbers; use train" in message
+    assert "requires numeric rows; use train" in message
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("title,tags\n", "the data have no rows"),
+        ("title,tags\n", "the data contain no rows"),
         ("title,tags\na b,\n", "line 2: column 'tags' is empty"),
         ("title,tags\n!,x\n?,y\n", "empty vocabulary"),
     ],
@@ -251,7 +254,7 @@ def test_rows_without_labels_are_trained_on_and_evaluated(folder, tmp_path):
     invoke("evaluate", tmp_path / "model", tmp_path / "t.csv")
     (tmp_path / "none.csv").write_text("title,body,tags\nbread,,\n")
     message = invoke("evaluate", tmp_path / "model", tmp_path / "none.csv", exit_code=1).stderr
-    assert "column 'tags' has no labels" in message
+    assert "column 'tags' contains no labels" in message
 
 
 @pytest.mark.slow

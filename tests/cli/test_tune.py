@@ -117,14 +117,14 @@ def test_calibration_comes_after(folder, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--tune", "--C", "1"], "--tune has nothing left to choose besides --C; leave out one of them"),
-        (["--tune", "--method", "top-k", "--C", "1", "--k", "2"], "nothing left to choose besides --C and --k"),
-        (["--tune", "--method", "output-code", "--binary-C", "1"], "nothing left to choose besides --binary-C"),
-        (["--folds", "3"], "--folds needs --tune"),
-        (["--budget", "3s"], "--budget needs --tune"),
-        (["--tune", "--budget", "soon"], "--budget takes a time such as"),
+        (["--tune", "--C", "1"], "--tune has nothing left to choose with --C set; leave out one of these options"),
+        (["--tune", "--method", "top-k", "--C", "1", "--k", "2"], "nothing left to choose with --C and --k set"),
+        (["--tune", "--method", "output-code", "--binary-C", "1"], "nothing left to choose with --binary-C set"),
+        (["--folds", "3"], "--folds requires --tune"),
+        (["--budget", "3s"], "--budget requires --tune"),
+        (["--tune", "--budget", "soon"], "--budget must be a time such as"),
         (["--tune", "--metric", "f1"], "metric must be top_k_accuracy@k"),
-        (["--tune", "--folds", "1000"], "cv must be a number of folds"),
+        (["--tune", "--folds", "1000"], "cv must be a splitter or an integer between 2"),
     ],
 )
 def test_impossible_options_are_an_error(folder, tmp_path, options, message):

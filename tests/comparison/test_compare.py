@@ -53,7 +53,7 @@ def test_the_methods_are_those_that_fit_the_labels():
 def test_methods_are_chosen_by_name_and_unknown_ones_are_refused():
     assert [c.name for c in candidates_for("multiclass", 9, None, methods=["top-k"])] == ["top-k, k = 1", "top-k"]
     with pytest.raises(
-        ValueError, match=r"'orthogonal' does not fit these labels; use one of: 'one-vs-all', 'top-k, k = 1'"
+        ValueError, match="'orthogonal' is not available for these labels; use one of: 'one-vs-all', 'top-k, k = 1'"
     ):
         candidates_for("multiclass", 9, None, methods=["one-vs-all", "orthogonal"])
 
@@ -204,7 +204,7 @@ def test_a_metric_that_does_not_fit_is_refused():
     for name in ("hierarchical_f1", "at_or_below@1", "tree_loss"):
         with pytest.raises(ValueError, match="metric must be top_k_accuracy@k"):
             metrics_for("multiclass", 4, name)
-    with pytest.raises(ValueError, match="or in a tree hierarchical_f1 or at_or_below@k; got 'tree_loss'"):
+    with pytest.raises(ValueError, match="for labels in a tree, hierarchical_f1 or at_or_below@k; got 'tree_loss'"):
         metrics_for("multiclass", 4, "tree_loss", on_tree=True)
     assert metrics_for("multiclass", 4, "accuracy")[0].name == "top_k_accuracy@1"
 
@@ -243,7 +243,7 @@ def test_the_recommendation_is_the_best_or_one_as_good_that_is_much_cheaper():
     for cpu in ({"good": 9.0, "twin": 8.9}, {"good": 9.0, "twin": 4.6}, {"good": 0.09, "twin": 0.01}):
         dear = _comparison({"good": good, "twin": twin, "bad": bad}, cpu | {"bad": 0.001})
         assert dear.recommended.name == "good"  # the other method does not save enough
-        assert "no method as good within chance saves much CPU time" in dear.recommendation
+        assert "no statistically equivalent method saves much CPU time" in dear.recommendation
     alone = _comparison({"good": good, "bad": bad}, {"good": 9.0, "bad": 1.0})
     assert alone.recommended.name == "good"
     assert "20.0 points" in alone.recommendation
@@ -265,10 +265,10 @@ def test_a_method_that_was_stopped_is_recommended_only_if_no_finished_one_is_as_
     cpu = {"good": 1.0, "twin": 5.0, "bad": 9.0}
     result = _comparison({"good": good, "bad": bad}, cpu, stopped=["good"])
     assert result.recommended.name == "good"
-    assert "the budget stopped its fits, so more time may improve it" in result.recommendation
+    assert "its fits were stopped by the budget, so more time may improve it" in result.recommendation
     near = _comparison({"good": good, "twin": twin, "bad": bad}, cpu, stopped=["good"])
     assert near.recommended.name == "twin"
-    assert "good has the best m 0.900, but leads by only 1.0 points" in near.recommendation
+    assert "good has the best m (0.900), but leads by only 1.0 points" in near.recommendation
     assert "was stopped by the budget" in near.recommendation
     both = _comparison({"good": good, "twin": twin}, cpu, stopped=["good", "twin"])
     assert both.recommended.name == "good"
@@ -279,7 +279,7 @@ def test_a_method_dearer_than_all_others_is_left_out_before_rows_are():
     plan = make_plan(methods, [1.0, 2.0, 40.0], 5, 100_000, budget=30.0)
     assert [candidate.name for candidate in plan.candidates] == ["cheap", "also cheap"]
     assert (plan.seconds, plan.n_folds, plan.share) == ((1.0, 2.0), 5, 1.0)
-    assert plan.dropped == {"dear": "it would take about 40 s per fold, too much for the budget"}
+    assert plan.dropped == {"dear": "it would take about 40 s per fold, which exceeds the budget"}
     two = make_plan(methods[1:], [2.0, 40.0], 5, 100_000, budget=30.0)
     assert (len(two.candidates), two.n_folds, two.dropped) == (2, 1, {})
     assert two.share == pytest.approx(0.7 * 30.0 / 42.0)
@@ -327,7 +327,7 @@ def test_a_short_budget_cuts_the_comparison_and_the_result_says_so(monkeypatch):
     [
         ({"cv": 1}, "at least 2"),
         ({"budget": 0.0}, "positive number of seconds"),
-        ({"X_test": np.zeros((1, 4))}, "give both or none"),
+        ({"X_test": np.zeros((1, 4))}, "pass both or neither"),
     ],
 )
 def test_wrong_arguments_are_an_error_before_any_work(four_classes, arguments, message):
@@ -433,7 +433,7 @@ def test_a_vectoriser_never_learns_from_held_out_texts():
 def test_transformers_must_be_some_and_texts_need_one(four_classes):
     with pytest.raises(ValueError, match="pass a transformer"):
         compare(["a text", "another"], ["a", "b"])
-    with pytest.raises(ValueError, match="transformer must have fit_transform"):
+    with pytest.raises(ValueError, match="transformer must have the methods fit_transform"):
         compare(*four_classes, transformer="tfidf")
 
 

@@ -153,10 +153,10 @@ def test_values_are_added_where_the_best_is_at_the_edge():
     assert Cs[:5] == [0.0625, 0.25, 1.0, 4.0, 16.0]
     assert Cs[5:7] == [64.0, 256.0]
     assert found.best["C"] > 16.0
-    assert "at the edge of the first values, 0.0625 to 16, so others were tried: 64, 256" in found.notes[0]
+    assert "at the edge of the initial grid, 0.0625 to 16, so more values were tried: 64, 256" in found.notes[0]
     given = tune(OneVsAllClassifier(), X, y, cv=3, Cs=[0.25, 1.0, 16.0], refit=False)
     assert len(given.tried) == 3
-    assert given.notes == ("The best C is at the edge of the values tried; a better one may lie beyond.",)
+    assert given.notes == ("The best C is at the edge of the values tried; a better value may lie beyond it.",)
 
 
 def test_of_equal_values_the_smallest_C_wins_and_a_plateau_is_no_edge():
@@ -165,7 +165,7 @@ def test_of_equal_values_the_smallest_C_wins_and_a_plateau_is_no_edge():
     assert means(found) == [1.0] * 5
     assert found.best == {"C": 0.0625}
     assert found.notes == ()
-    assert "among equals, the smallest C was taken" in found.reason
+    assert "the smallest C among ties was chosen" in found.reason
 
 
 @pytest.mark.parametrize("metric", [None, "at_or_below@1"])
@@ -254,12 +254,12 @@ def test_a_short_budget_uses_fewer_folds_and_says_so(noisy, monkeypatch):
     monkeypatch.setitem(tune.__globals__, "time", fake)
     found = tune(OneVsAllClassifier(), *noisy, Cs=[0.1, 1.0], cv=5, budget=8.0, refit=False)
     assert 1 <= found.n_folds < 5
-    assert found.notes[0] == f"There was time for {found.n_folds} of 5 folds."
+    assert found.notes[0] == f"The budget allowed {found.n_folds} of 5 folds."
     assert found.n_rows == 32 * found.n_folds
 
 
 def test_a_budget_for_no_fit_at_all_is_an_error(noisy):
-    with pytest.raises(ValueError, match="before the first fit finished; give more time"):
+    with pytest.raises(ValueError, match="before the first fit finished; use a larger budget"):
         tune(TopKClassifier(), *noisy, budget=1e-9)
 
 
@@ -273,16 +273,16 @@ def test_progress_is_reported_fit_by_fit(noisy):
 @pytest.mark.parametrize(
     ("estimator", "arguments", "message"),
     [
-        (OneVsAllClassifier(), {"Cs": None}, "there is nothing to choose"),
-        (OneVsAllClassifier(), {"ks": [1, 2]}, "ks are for TopKClassifier"),
-        (OneVsAllClassifier(), {"alpha_shares": [0.5]}, "alpha_shares are for HierarchicalClassifier"),
+        (OneVsAllClassifier(), {"Cs": None}, "there are no values to choose from"),
+        (OneVsAllClassifier(), {"ks": [1, 2]}, "ks applies only to TopKClassifier"),
+        (OneVsAllClassifier(), {"alpha_shares": [0.5]}, "alpha_shares applies only to HierarchicalClassifier"),
         (OneVsAllClassifier(), {"Cs": "many"}, "Cs must be 'auto', None or a sequence"),
         (OneVsAllClassifier(), {"Cs": [1.0, -1.0]}, "C"),
-        (OneVsAllClassifier(), {"cv": 1}, "cv must be a number of folds"),
+        (OneVsAllClassifier(), {"cv": 1}, "cv must be a splitter or an integer between 2"),
         (OneVsAllClassifier(), {"metric": "precision@1"}, "metric must be top_k_accuracy@k"),
         (OneVsAllClassifier(), {"budget": 0.0}, "positive number of seconds"),
-        (LinearSVC(), {}, "has no predict_topk"),
-        (TopKClassifier(kernel="precomputed"), {}, "not a precomputed kernel"),
+        (LinearSVC(), {}, "tune requires predict_topk"),
+        (TopKClassifier(kernel="precomputed"), {}, "tune does not support a precomputed kernel"),
     ],
 )
 def test_wrong_arguments_are_an_error(noisy, estimator, arguments, message):

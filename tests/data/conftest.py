@@ -20,7 +20,7 @@ def read_by_twin(monkeypatch):
             blocks.extend(block.tobytes() for block in read_blocks(path, text.BLOCK_BYTES))
         except BrokenGzip as error:
             n_lines = sum(block.count(b"\n") for block in blocks)
-            problem, remedy = f"{error} after {n_lines} complete lines", "download or pack the file again"
+            problem, remedy = f"{error} after {n_lines} complete lines", "download or compress the file again"
             raise DataFormatError(problem, path=str(path), remedy=remedy) from None
         yield parse_text(b"".join(blocks), options, dtype)
 

@@ -48,7 +48,7 @@ def test_labels_are_found_next_to_a_matrix(dense, label_file, tmp_path):
     np.save(tmp_path / "other.npy", np.array([7, 8, 9]))
     assert load_data(path, y_path=tmp_path / "other.npy").Y.tolist() == [7, 8, 9]
     np.save(tmp_path / "short.npy", np.array([7]))
-    with pytest.raises(DataFormatError, match="3 rows and Y has 1"):
+    with pytest.raises(DataFormatError, match="same number of rows; got 3 and 1"):
         load_data(path, y_path=tmp_path / "short.npy")
 
 
@@ -99,7 +99,7 @@ def test_label_names_are_given_or_found(tmp_path):
     assert load_data(path).label_names == ["red", "grün"]
     assert load_data(path, label_names=["a", "b"]).label_names == ["a", "b"]
     assert load_data(path, feature_names=tmp_path / "labels.txt").feature_names == ["of", "something", "else"]
-    with pytest.raises(DataFormatError, match="3 names for 2 columns"):
+    with pytest.raises(DataFormatError, match="one name for each of the 2 columns; got 3"):
         load_data(path, label_names=tmp_path / "labels.txt")
 
 
@@ -117,13 +117,13 @@ def test_names_are_lines_or_a_column(tmp_path):
     table.write_bytes(b"p3\tlight reading\np4\tfiction\n")
     assert read_names(table) == ["light reading", "fiction"]
     assert read_names(table, column=0) == ["p3", "p4"]
-    with pytest.raises(DataFormatError, match="line 1: there is no column 2"):
+    with pytest.raises(DataFormatError, match="line 1: column 2 does not exist"):
         read_names(table, column=2)
     path.write_bytes(b"ok\n\xff\n")
     with pytest.raises(DataFormatError, match="line 2: the file is not UTF-8"):
         read_names(path)
     path.write_bytes(b"ok\r\none\rtwo\n")
-    with pytest.raises(DataFormatError, match="line 2: a carriage return inside a line"):
+    with pytest.raises(DataFormatError, match="line 2: the line contains a carriage return"):
         read_names(path)
     with pytest.raises(ValueError, match="line break"):
         write_names(path, ["a\nb"])

@@ -26,7 +26,7 @@ def test_names_of_labels_come_back(tmp_path, name):
 @pytest.mark.parametrize("name", ["bar.txt", "bar.npz", "bar.svm.gz"])
 def test_other_names_are_not_replaced_and_nothing_is_written(tmp_path, kind, name):
     write_names(tmp_path / f"bar_{kind}.txt", ["precious"])
-    with pytest.raises(FileExistsError, match="holds names that differ from"):
+    with pytest.raises(FileExistsError, match="the names in this file differ from"):
         save_data(tmp_path / name, Dataset(X, Y, ["u", "v"], ["f", "g", "h"], "here"))
     assert [entry.name for entry in tmp_path.iterdir()] == [f"bar_{kind}.txt"]
     assert read_names(tmp_path / f"bar_{kind}.txt") == ["precious"]
@@ -53,10 +53,10 @@ def test_only_endings_of_formats_are_stripped(name, stem):
 
 
 @pytest.mark.parametrize(
-    ("labels", "problem"), [(None, "needs labels, but"), (np.array(["a", "b", "c"]), "labels that are numbers")]
+    ("labels", "problem"), [(None, "requires labels, but"), (np.array(["a", "b", "c"]), "numeric labels")]
 )
 def test_svmlight_gets_no_invented_labels(tmp_path, labels, problem):
-    with pytest.raises(DataFormatError, match=rf"source\.npz: .*{problem}.*; write a \.txt"):
+    with pytest.raises(DataFormatError, match=rf"source\.npz: .*{problem}.*; use a \.txt"):
         save_data(tmp_path / "a.svm", Dataset(X, labels, None, None, "source.npz"))
     assert not list(tmp_path.iterdir())
 
@@ -66,5 +66,5 @@ def test_names_given_for_svmlight_go_by_number_and_else_by_order(tmp_path):
     assert load_data(tmp_path / "a.svm", label_names=["u", "v", "w"]).label_names == ["u", "w"]
     (tmp_path / "b.svm").write_text("1,7 1:1\n7 1:1\n")
     assert load_data(tmp_path / "b.svm", label_names=["u", "v"]).label_names == ["u", "v"]
-    with pytest.raises(DataFormatError, match="3 names for 2 columns"):
+    with pytest.raises(DataFormatError, match="one name for each of the 2 columns; got 3"):
         load_data(tmp_path / "b.svm", label_names=["u", "v", "w"])

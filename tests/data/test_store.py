@@ -137,8 +137,8 @@ def change(folder, edit):
 
 BAD_MANIFESTS = {
     "other format": (lambda m: m.update(format="x"), "does not describe a store"),
-    "newer version": (lambda m: m.update(version=2), "version 2; this release reads 1"),
-    "no X": (lambda m: m.update(X=None), "no X"),
+    "newer version": (lambda m: m.update(version=2), "version 2, but this release reads version 1"),
+    "X is missing": (lambda m: m.update(X=None), "X is missing"),
     "unknown kind": (lambda m: m["X"].update(kind="../csr"), "unknown kind"),
     "X is a list": (lambda m: m.update(X=[1]), "unknown kind"),
     "no files": (lambda m: m["X"].update(files=None), "does not describe X.data.npy"),
@@ -189,7 +189,8 @@ def test_changed_bytes_are_found_by_verify(folder):
 
 
 @pytest.mark.parametrize(
-    ("part", "value", "words"), [("indices", 12, "column"), ("indices", -1, "column"), ("data", np.nan, "finite")]
+    ("part", "value", "words"),
+    [("indices", 12, "column"), ("indices", -1, "column"), ("data", np.nan, "must be finite")],
 )
 def test_bad_entries_are_found_by_verify_even_with_matching_hashes(part, value, words, folder):
     array = np.load(folder / f"X.{part}.npy")
@@ -216,7 +217,7 @@ def test_falling_indptr_is_found_at_once(folder):
     array = np.load(folder / "X.indptr.npy")
     array[5] = array[-1] + 1
     np.save(folder / "X.indptr.npy", array)
-    with pytest.raises(DataFormatError, match="decreases"):
+    with pytest.raises(DataFormatError, match="must not decrease"):
         open_store(folder)
 
 
@@ -237,18 +238,18 @@ def test_array_of_objects_is_refused(folder):
 def test_what_is_no_store_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="nowhere"):
         open_store(tmp_path / "nowhere")
-    with pytest.raises(DataFormatError, match=r"no store\.json"):
+    with pytest.raises(DataFormatError, match=r"store\.json is missing"):
         open_store(tmp_path)
 
 
 def test_input_that_does_not_fit_together_is_refused(tmp_path):
     X, Y = example()
-    with pytest.raises(DataFormatError, match="30 rows and Y has 29"):
+    with pytest.raises(DataFormatError, match="same number of rows; got 30 and 29"):
         write_store(tmp_path / "a", X, Y[:29])
-    with pytest.raises(DataFormatError, match="4 names for 5 columns"):
+    with pytest.raises(DataFormatError, match="one name for each of the 5 columns; got 4"):
         write_store(tmp_path / "a", X, Y, label_names=list("abcd"))
-    with pytest.raises(DataFormatError, match="not finite"):
+    with pytest.raises(DataFormatError, match="must be finite"):
         write_store(tmp_path / "a", np.array([[np.inf]]))
-    with pytest.raises(DataFormatError, match="must be a matrix"):
+    with pytest.raises(DataFormatError, match="must be a numeric matrix"):
         write_store(tmp_path / "a", np.arange(3))
     assert os.listdir(tmp_path) == []

@@ -115,5 +115,5 @@ def test_row_that_would_be_a_blank_line_is_not_written(tmp_path):
         write_svmlight(tmp_path / "a.svm", np.array([[1.0], [0.0]]), sp.csr_array(np.array([[1], [0]])))
     with pytest.raises(ValueError, match="vector of finite numbers"):
         write_svmlight(tmp_path / "a.svm", np.eye(2), np.array(["a", "b"]))
-    with pytest.raises(ValueError, match="2 rows and y has 3"):
+    with pytest.raises(ValueError, match="same number of rows; got 2 and 3"):
         write_svmlight(tmp_path / "a.svm", np.eye(2), np.arange(3))

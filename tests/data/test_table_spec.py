@@ -67,9 +67,9 @@ def test_damaged_descriptions_are_refused(damage):
     ("options", "message"),
     [
         ({"label_sep": ""}, "label_sep must be the text between two labels"),
-        ({"delimiter": ";;"}, "delimiter must be one character"),
-        ({"delimiter": '"'}, "delimiter must be one character"),
-        ({"encoding": "utf-9"}, "there is no encoding 'utf-9'"),
+        ({"delimiter": ";;"}, "delimiter must be a single character"),
+        ({"delimiter": '"'}, "delimiter must be a single character"),
+        ({"encoding": "utf-9"}, "unknown encoding 'utf-9'"),
     ],
 )
 def test_wrong_options_are_errors_at_once(options, message):

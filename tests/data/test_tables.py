@@ -67,7 +67,7 @@ def test_tsv_and_other_delimiters(write):
     assert cells(write("t.tsv", "title\ttags\na, b\tx\n")) == [("a, b", "x")]
     assert cells(write("t.csv", "title;tags\na, b;x\n"), delimiter=";") == [("a, b", "x")]
     assert cells(write("t.tsv", 'title\ttags\n"a" b\t"x\n'), quotes=False) == [('"a" b', '"x')]
-    with pytest.raises(ValueError, match="one character"):
+    with pytest.raises(ValueError, match="single character"):
         cells(write("t.csv", "title;tags\n"), delimiter=";;")
 
 
@@ -107,11 +107,14 @@ def test_another_delimiter_is_suspected(write):
     [
         ("", ["empty"]),
         ("title,tags\na,b\nc\n", ["line 3", "1 cells, but the header has 2 columns"]),
-        ('title,tags\na,b\n"open,c\nd,e\n', ["line 3", "or read without quotes"]),
-        ('title,tags\n"a" b,c\n', ["line 2", "write a quote twice"]),
+        ('title,tags\na,b\n"open,c\nd,e\n', ["line 3", "or read the file without quotes"]),
+        ('title,tags\n"a" b,c\n', ["line 2", "double each quote"]),
         ("title,title,tags\na,b,c\n", ["line 1", "2 columns are named 'title'"]),
-        (b"title,tags\na,b\ncaf\xe9,x\n", ["line 3", "not UTF-8", "0xe9 at position 4", "save the file as UTF-8"]),
-        ("title,tags\na,b\n".encode("utf-16"), ["line 1", "not UTF-8"]),
+        (
+            b"title,tags\na,b\ncaf\xe9,x\n",
+            ["line 3", "not valid UTF-8", "0xe9 at position 4", "save the file as UTF-8"],
+        ),
+        ("title,tags\na,b\n".encode("utf-16"), ["line 1", "not valid UTF-8"]),
     ],
     ids=["empty", "ragged", "open quote", "stray quote", "twice", "latin-1", "utf-16"],
 )
@@ -125,9 +128,12 @@ def test_a_damaged_csv_file_is_an_error_with_its_line(write, content, parts):
     [
         ('{"title": "a", "tags": "b"}\n{"title": \n', ["line 2", "not a JSON object"]),
         ('[{"title": "a"},\n{"title": "b"}]\n', ["line 1", "not an array"]),
-        ('"title"\n', ["line 1", "a str, not a JSON object"]),
+        ('"title"\n', ["line 1", "must be a JSON object; got a str"]),
         ("[" * 100_000, ["line 1", "not a JSON object"]),
-        ('{"title": "\\ud83d\\ude00"}\n{"tags": ["\\uD800"]}\n', ["line 2", "'\\ud800' is half of a character"]),
+        (
+            '{"title": "\\ud83d\\ude00"}\n{"tags": ["\\uD800"]}\n',
+            ["line 2", r"'\ud800' is only half of a surrogate pair"],
+        ),
     ],
     ids=["cut off", "array", "string", "deep", "half a character"],
 )
@@ -185,7 +191,7 @@ def test_texts_join_columns_and_split_labels(write):
 def test_one_label_a_row_is_an_array_of_names(write):
     y = read_texts(write("t.csv", "t,l\na, x\nb,y\n"), "t", "l").y
     assert y.tolist() == ["x", "y"]
-    with pytest.raises(DataFormatError, match="line 3: column 'l' is empty, but each row needs a label"):
+    with pytest.raises(DataFormatError, match="line 3: column 'l' is empty, but each row must have a label"):
         read_texts(write("t.csv", "t,l\na,x\nb, \n"), "t", "l")
     with pytest.raises(DataFormatError, match="line 1: column 'l' is empty"):
         read_texts(write("t.jsonl", '{"t": "a"}\n{"t": "b", "l": "x"}\n'), "t", "l")
@@ -249,7 +255,7 @@ def test_parquet_errors_name_the_row_and_the_column(parquet, tmp_path):
 def test_without_pyarrow_parquet_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     (tmp_path / "t.parquet").write_bytes(b"PAR1")
-    with pytest.raises(DataFormatError, match=r"pip install widemargin\[parquet\]"):
+    with pytest.raises(DataFormatError, match=r"pip install 'widemargin\[parquet\]'"):
         read_texts(tmp_path / "t.parquet", "title")
 
 

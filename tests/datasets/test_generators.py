@@ -155,13 +155,13 @@ def test_memory_is_that_of_the_result_and_a_block():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"n_samples": 0}, "n_samples must be an integer of at least 1; got 0"),
-        ({"n_labels": 2.5}, "n_labels must be an integer"),
-        ({"labels_per_row": 0.5}, "labels_per_row must lie between 1 and n_labels=10"),
+        ({"n_samples": 0}, "n_samples must be a positive integer; got 0"),
+        ({"n_labels": 2.5}, "n_labels must be a positive integer"),
+        ({"labels_per_row": 0.5}, "labels_per_row must be between 1 and n_labels=10"),
         ({"labels_per_row": 11}, "labels_per_row"),
-        ({"nnz_per_row": 30}, "nnz_per_row must lie between 1 and n_features=20"),
+        ({"nnz_per_row": 30}, "nnz_per_row must be between 1 and n_features=20"),
         ({"exponent": -1.0}, "exponent"),
-        ({"signal": 1.5}, "signal must lie between 0 and 1"),
+        ({"signal": 1.5}, "signal must be between 0 and 1"),
         ({"random_state": "seed"}, "random_state"),
     ],
 )
@@ -174,10 +174,10 @@ def test_impossible_multilabel_data_is_refused(options, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"n_nodes": 3, "depth": 3}, "a tree of depth 3 needs more than 3 nodes"),
-        ({"depth": 0}, "depth must be an integer of at least 1"),
+        ({"n_nodes": 3, "depth": 3}, "n_nodes must be more than depth=3"),
+        ({"depth": 0}, "depth must be a positive integer"),
         ({"depth": 1}, "no inner nodes to label"),
-        ({"inner_label_share": 1.5}, "inner_label_share must lie between 0 and 1"),
+        ({"inner_label_share": 1.5}, "inner_label_share must be between 0 and 1"),
     ],
 )
 def test_impossible_trees_are_refused(options, message):

@@ -81,7 +81,7 @@ def test_a_solver_without_iterations_has_its_bounds_by_label_frequency(ax):
 @pytest.mark.parametrize(
     ("history", "message"),
     [
-        ({"parent": np.array([0])}, "no iterations, only parent"),
+        ({"parent": np.array([0])}, "no iteration column, only parent"),
         ({"iteration": np.array([0]), "loss": np.array([1.0])}, "no objectives"),
         ({"iteration": np.array([0]), "primal": np.array([1.0])}, "pass the certificate"),
     ],
@@ -110,7 +110,7 @@ def test_active_rows_of_a_dual_solver_are_one_line(rows, ax):
     model = TopKClassifier(random_state=0).fit(*rows)
     display = ActiveRowsDisplay.from_estimator(model, ax=ax)
     assert display.parts[0].rows.tolist() == model.history_["active_rows"].tolist()
-    with pytest.raises(ValueError, match="no column of active rows"):
+    with pytest.raises(ValueError, match="no column for active rows"):
         ActiveRowsDisplay.from_history(History({"iteration": np.array([0]), "primal": np.array([1.0])}))
 
 

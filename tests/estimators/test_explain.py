@@ -120,7 +120,7 @@ def test_features_are_called_by_their_names():
     model = OneVsAllClassifier().fit(X, y)
     assert set(model.explain(X[[0]])["ant"].to_score.features) <= set(map(str, range(N_FEATURES)))
     assert set(model.explain(X[[0]], feature_names=names)["ant"].to_score.features) <= set(names)
-    with pytest.raises(ValueError, match="3 names for 12 features"):
+    with pytest.raises(ValueError, match="one name for each of the 12 features; got 3"):
         model.explain(X[[0]], feature_names=names[:3])
     frame = pd.DataFrame(X.toarray(), columns=names)
     model = OneVsAllClassifier().fit(frame, y)
@@ -143,7 +143,7 @@ def test_a_row_without_features_has_its_intercept_and_odd_csr_is_put_in_order():
 
 def test_several_rows_are_refused():
     X, y = rows_and_classes()
-    with pytest.raises(ValueError, match="explain takes one row; got 2"):
+    with pytest.raises(ValueError, match="explain takes a single row; got 2"):
         OneVsAllClassifier().fit(X, y).explain(X[:2])
 
 
@@ -212,7 +212,7 @@ def test_steps_are_the_nodes_of_the_path_with_their_scores_and_siblings():
         assert step.score == pytest.approx(scores[step.label], abs=TOLERANCE)
         assert step.margin == pytest.approx(scores[step.label] - scores[rival], abs=TOLERANCE)
     assert why.score == pytest.approx(min(step.margin for step in why.steps), abs=TOLERANCE)
-    assert "the least on the path" in str(why)
+    assert "the smallest on the path" in str(why)
     only_child = model.explain(X[[2]], "cow")["cow"].steps[-1]
     assert only_child.runner_up is None
 

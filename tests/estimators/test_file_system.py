@@ -54,7 +54,7 @@ def test_a_full_disk_is_reported_and_the_previous_model_stays(models, rows, tmp_
     save(models[0], tmp_path / "m")
     before = sorted(os.listdir(tmp_path / "m"))
     request.getfixturevalue("small_disk")
-    with pytest.raises(OSError, match=r"could not be written .*a model that was there is still there") as caught:
+    with pytest.raises(OSError, match=r"could not be written .*an existing model there is unchanged") as caught:
         save(models[1], tmp_path / "m")
     assert caught.value.errno == errno.EFBIG
     assert caught.value.filename == str(tmp_path / "m")
@@ -123,7 +123,7 @@ def test_a_model_cut_between_two_loads_is_refused(models, tmp_path):
     (coef,) = (tmp_path / "m").glob("coef-*.npy")
     os.truncate(coef, coef.stat().st_size // 2)
     for verify in (True, False):
-        with pytest.raises(ModelFormatError, match="bytes, not"):
+        with pytest.raises(ModelFormatError, match=r"must be \d+ bytes long; got"):
             load(tmp_path / "m", verify=verify)
 
 

@@ -389,7 +389,7 @@ def test_a_K_between_any_nodes_and_top_k_with_orthogonal_transfer(tree, data, tm
     two = HierarchicalClassifier(tree, k=2, C=0.3, random_state=0).fit(X, y)
     assert two.certificate_.primal < HierarchicalClassifier(tree, C=0.3, random_state=0).fit(X, y).certificate_.dual
     assert two.score(X, y) > 0.5
-    with pytest.raises(ValueError, match="needs kernel='linear'"):
+    with pytest.raises(ValueError, match="requires kernel='linear';"):
         HierarchicalClassifier(tree, K=K, kernel="rbf").fit(X, y)
 
 
@@ -401,7 +401,7 @@ def test_a_fit_that_ends_early_says_so(tree, data):
     with pytest.warns(ConvergenceWarning, match="callback"):
         model = HierarchicalClassifier(tree, C=100.0, tol=1e-9, callback=lambda progress: True).fit(X, y)
     assert model.status_ is Status.STOPPED
-    with pytest.warns(ConvergenceWarning, match="double precision does not allow for more"):
+    with pytest.warns(ConvergenceWarning, match="double precision limits the gap"):
         model = HierarchicalClassifier(tree, C=1e-3, fit_intercept=False).fit(1e-12 * X, y)
     assert model.status_ is Status.NOT_ATTAINED
     assert model.certificate_.primal <= model.certificate_.primal_at_zero * (1.0 + 1e-14)
@@ -428,16 +428,16 @@ def test_verbose_prints_progress(tree, data, capsys):
         ({"method": "per-node", "node_scaling": "mean"}, "'node_scaling' parameter of"),
         ({"alpha_share": 1.0}, "'alpha_share' parameter of"),
         ({"separator": ""}, "separator must have at least one"),
-        ({"method": "flat", "alpha": 0.5}, "alpha is for method='orthogonal'"),
-        ({"method": "flat", "k": 2}, "k is for method='per-node'"),
-        ({"node_scaling": "paper"}, "node_scaling is for method='per-node'"),
-        ({"rescaling": "margin"}, "rescaling is for method='tree-loss'"),
-        ({"outputs": "all"}, "outputs is for method='flat' or method='tree-loss'"),
-        ({"method": "flat", "stop": True}, "stop is for .*outputs='all'"),
-        ({"method": "tree-loss", "decision": "beam"}, "decision='beam' goes down the tree"),
+        ({"method": "flat", "alpha": 0.5}, "alpha applies only to method='orthogonal'"),
+        ({"method": "flat", "k": 2}, "k applies only to method='per-node'"),
+        ({"node_scaling": "paper"}, "node_scaling applies only to method='per-node'"),
+        ({"rescaling": "margin"}, "rescaling applies only to method='tree-loss'"),
+        ({"outputs": "all"}, "outputs applies only to method='flat' or method='tree-loss'"),
+        ({"method": "flat", "stop": True}, "stop applies only to .*outputs='all'"),
+        ({"method": "tree-loss", "decision": "beam"}, "decision='beam' is not available"),
         ({"K": np.eye(10), "alpha": 0.1}, "K replaces alpha"),
-        ({"solver": "dual-averaging", "kernel": "rbf"}, "needs kernel='linear'"),
-        ({"method": "per-node", "k": 2, "kernel": "rbf"}, "k=2 needs kernel='linear'"),
+        ({"solver": "dual-averaging", "kernel": "rbf"}, "requires kernel='linear';"),
+        ({"method": "per-node", "k": 2, "kernel": "rbf"}, "k=2 requires kernel='linear'"),
         ({"beam_width": 0}, "'beam_width' parameter of"),
         ({"multilabel": "both"}, "'multilabel' parameter of"),
     ],

@@ -94,11 +94,15 @@ def test_a_saved_model_has_the_resolved_tree(form, stop, rows, tmp_path):
 def test_a_dict_is_nested_or_maps_children_to_parents_and_never_both(rows):
     X, which = rows
     y = LEVELS[which, -1]
-    with pytest.raises(DataFormatError, match="'mammal' cannot be below 'cow'; use a mapping of children"):
+    with pytest.raises(
+        DataFormatError, match="'mammal' cannot describe the children of 'cow'; use a mapping of children"
+    ):
         fitted({"mammal": ["sheep"], "cow": "mammal"}, X, y)
-    with pytest.raises(DataFormatError, match="undirected graph does not say"):
+    with pytest.raises(DataFormatError, match="the graph is undirected"):
         fitted(UNDIRECTED, X, y)
-    with pytest.raises(ValueError, match="taxonomy must be a Taxonomy, a nested dict, a dict of child to parent, or a"):
+    with pytest.raises(
+        ValueError, match="taxonomy must be a Taxonomy, a nested dict, a dict from child to parent, or a"
+    ):
         fitted("animal", X, y)
 
 
@@ -148,11 +152,11 @@ def test_level_columns_with_a_tree_are_checked_against_it(rows):
 @pytest.mark.parametrize(
     ("row", "parameters", "message"),
     [
-        (["animal", "", "cow"], {}, "row 5 of y has no name at level 1; close the gap"),
-        (["", "", ""], {}, "row 5 of y has no name at level 0; start with the top level, or leave the row out"),
+        (["animal", "", "cow"], {}, "row 5 of y has no name at level 1; fill in the missing level"),
+        (["", "", ""], {}, "row 5 of y has no name at level 0; fill in the top level, or leave out the row"),
         (["animal", "a/b", "c"], {}, "row 5 of y has the name 'a/b', which contains the separator '/'; choose another"),
         (["animal", 3, ""], {}, "row 5 of y has the name 3, which is not a string; convert the column"),
-        (["animal", "b", "c"], {"separator": None}, "joined by the separator; choose one, such as separator='/'"),
+        (["animal", "b", "c"], {"separator": None}, "joined by a separator; set one, such as separator='/'"),
     ],
 )
 def test_bad_level_columns_name_the_row_and_the_remedy(row, parameters, message, rows):
@@ -165,7 +169,7 @@ def test_bad_level_columns_name_the_row_and_the_remedy(row, parameters, message,
 
 def test_other_estimators_say_what_to_do_with_level_columns(rows):
     X, which = rows
-    with pytest.raises(ValueError, match="HierarchicalClassifier takes level columns; elsewhere"):
+    with pytest.raises(ValueError, match="HierarchicalClassifier takes level columns; otherwise"):
         OneVsAllClassifier().fit(X, LEVELS[which])
 
 

@@ -109,7 +109,7 @@ def test_losses_and_starts_can_be_searched(multilabel):
         ({"loss": "hinge"}, "'loss' parameter of"),
         ({"init": "random"}, "'init' parameter of"),
         ({"init_params": {"lambda": 2}}, "unknown key 'lambda' in init_params"),
-        ({"init": "bias", "fit_intercept": False}, "init='bias' needs an intercept"),
+        ({"init": "bias", "fit_intercept": False}, "init='bias' requires an intercept"),
     ],
 )
 def test_bad_losses_and_starts_are_named(multilabel, parameters, message):

@@ -35,16 +35,16 @@ ONE_HOT = np.eye(3, dtype=int)[np.arange(12) % 3]
 )
 def test_texts_need_a_vectoriser_in_front(kind, texts):
     remedy = rf"TextPipeline\(\[\('tfidf', TfidfVectorizer\(\)\), \('classifier', {kind.__name__}\(\)\)\]\)"
-    with pytest.raises(ValueError, match=rf"X has text, such as 'bread number 0', and {kind.__name__} .*{remedy}"):
+    with pytest.raises(ValueError, match=rf"X contains text, such as 'bread number 0', but {kind.__name__} .*{remedy}"):
         kind().fit(texts, Y)
-    with pytest.raises(ValueError, match="X has text"):  # also where several labels per row make an indicator of y
+    with pytest.raises(ValueError, match="X contains text"):  # also where several labels per row make an indicator of y
         OneVsAllClassifier().fit(texts, ONE_HOT)
 
 
 def test_the_remedy_for_texts_works_and_prediction_names_it_too():
     model = TextPipeline([("tfidf", TfidfVectorizer()), ("classifier", OneVsAllClassifier())]).fit(TEXTS, Y)
     assert model.score(TEXTS, Y) == 1.0
-    with pytest.raises(ValueError, match=r"X has text, such as 'bread number 0'.*TextPipeline"):
+    with pytest.raises(ValueError, match=r"X contains text, such as 'bread number 0'.*TextPipeline"):
         model[-1].predict(TEXTS)
 
 
@@ -62,7 +62,7 @@ def test_the_remedy_for_texts_works_and_prediction_names_it_too():
     ids=["strings", "lists", "numbers", "zeros and ones", "label lists", "indicator"],
 )
 def test_swapped_arguments_are_noticed(kind, rows, labels):
-    with pytest.raises(ValueError, match=r"X and y seem to be swapped: .*; call fit\(X, y\)"):
+    with pytest.raises(ValueError, match=r"X and y seem to be swapped, .*; call fit\(X, y\)"):
         kind().fit(labels, rows)
 
 
@@ -97,14 +97,14 @@ def test_one_hot_targets_name_the_way_to_labels(kind, y, remedy):
     expected = ways[2] if isinstance(y, list) else ways[1] if isinstance(y, pd.DataFrame) else ways[0]
     with pytest.raises(ValueError, match=f"{kind.__name__} takes the labels themselves") as raised:
         kind().fit(X, y)
-    assert str(raised.value).endswith(f"use {expected}")
+    assert str(raised.value).endswith(f"pass {expected}")
     assert np.array_equal(np.unique(np.asarray(remedy(y)).ravel(), return_inverse=True)[1], np.arange(12) % 3)
 
 
 def test_several_labels_per_row_are_still_told_apart_from_one_hot():
     several = ONE_HOT.copy()
     several[0] = 1
-    with pytest.raises(ValueError, match="several labels per row, but TopKClassifier trains on one"):
+    with pytest.raises(ValueError, match="several labels per row, but TopKClassifier supports only one"):
         TopKClassifier().fit(X, several)
 
 
@@ -117,25 +117,25 @@ def test_trees_take_one_hot_targets():
 @pytest.mark.parametrize("kind", ALL)
 @pytest.mark.parametrize("empty", [[], set(), ()])
 def test_label_lists_that_are_all_empty_are_refused(kind, empty):
-    with pytest.raises(ValueError, match="y has no label in any row; check where they come from"):
+    with pytest.raises(ValueError, match="no row of y has a label; check the source of the labels"):
         kind().fit(X, [empty] * 12)
 
 
 @pytest.mark.parametrize("kind", [HierarchicalClassifier, *ONE_LABEL])
 def test_an_indicator_without_ones_is_refused_where_it_cannot_be_trained(kind):
-    with pytest.raises(ValueError, match="y has no label in any row"):
+    with pytest.raises(ValueError, match="no row of y has a label"):
         kind().fit(X, np.zeros((12, 3), dtype=int))
 
 
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        (["a", 1, "b"], "y mixes labels of types int, str; use labels of one type"),
-        (("a", 1.5, "b"), "y mixes labels of types float, str"),
-        ([["a"], [1], ["b"]], "y mixes labels of types int, str"),
+        (["a", 1, "b"], "y mixes labels of the types int, str; use labels of one type"),
+        (("a", 1.5, "b"), "y mixes labels of the types float, str"),
+        ([["a"], [1], ["b"]], "y mixes labels of the types int, str"),
         (["a", float("nan"), "b"], "Input y contains NaN"),
-        (["a", ["b"], "c"], r"y\[0\] is 'a', but other rows of y are label sets; write \['a'\]"),
-        ([["a"], "b", ["c"]], r"y\[1\] is 'b', but other rows of y are label sets; write \['b'\]"),
+        (["a", ["b"], "c"], r"y\[0\] is 'a', but other rows of y are label sets; use \['a'\]"),
+        ([["a"], "b", ["c"]], r"y\[1\] is 'b', but other rows of y are label sets; use \['b'\]"),
     ],
 )
 def test_labels_of_mixed_types_are_refused(labels, message):
@@ -163,7 +163,7 @@ def test_a_table_given_to_load_data_is_for_read_texts(name, tmp_path):
 
 def test_a_table_of_numbers_is_refused_and_svmlight_under_another_name_is_not(tmp_path):
     (tmp_path / "numbers.csv").write_text("1,2,3\n4,5,6\n")
-    with pytest.raises(DataFormatError, match="pandas for columns of numbers"):
+    with pytest.raises(DataFormatError, match="pandas for numeric columns"):
         load_data(tmp_path / "numbers.csv")
     (tmp_path / "rows.csv").write_text("1 1:0.5\n2 2:1\n")
     assert load_data(tmp_path / "rows.csv", format="svmlight").X.shape == (2, 2)
@@ -183,17 +183,17 @@ def test_a_table_of_numbers_is_refused_and_svmlight_under_another_name_is_not(tm
         (
             ["10", "11", "12"],
             [10, 11, 12] * 4,
-            "did you mean '10' instead of 10.*names there are str, not int: convert",
+            "did you mean '10' instead of 10.*names there have the type str, not int; convert",
         ),
         (
             [10, 11, 12],
             ["10", "11", "12"] * 4,
-            "did you mean 10 instead of '10'.*names there are int, not str: convert",
+            "did you mean 10 instead of '10'.*names there have the type int, not str; convert",
         ),
         (
             ["bread", "cake", "soup"],
             ONE_HOT,
-            "column numbers as labels: name its columns in a data frame, or give label",
+            "column numbers; pass a data frame with column names, or lists of",
         ),
     ],
 )

@@ -309,7 +309,7 @@ def test_sample_weight_goes_through_metadata_routing():
         ({"prune": np.nan}, "'prune' parameter of"),
         ({"max_iter": 1.5}, "'max_iter' parameter of"),
         ({"class_weight": "even"}, "'class_weight' parameter of"),
-        ({"class_weight": {7: 1.0}}, "7, which is not among the labels"),
+        ({"class_weight": {7: 1.0}}, "7, which is not a label"),
         ({"class_weight": {0: -1.0}}, "class_weight of 0"),
     ],
 )
@@ -322,15 +322,15 @@ def test_bad_parameters_are_named(parameters, message):
 @pytest.mark.parametrize(
     ("fit_arguments", "message"),
     [
-        (([[1.0], [2.0]], ["a", "a"]), "one class only"),
+        (([[1.0], [2.0]], ["a", "a"]), "only one class"),
         (([[1.0], [2.0]], ["a", "b"], [1.0, -1.0]), "[Nn]egative"),
         (([[1.0], [2.0]], ["a", "b"], [1.0]), "sample_weight"),
         (([[1.0], [2.0]], ["a", "b"], [1.0, np.inf]), "sample_weight contains infinity"),
         (([[1.0], [2.0]], ["a", "b"], [0.0, 0.0]), "[Ss]ample.weight"),
-        (([[1.0], [2.0]], sp.csr_array((2, 0))), "no label"),
+        (([[1.0], [2.0]], sp.csr_array((2, 0))), "no row of y has a label"),
         (([[1.0], [2.0], [3.0]], ["a", "b"]), "inconsistent numbers of samples"),
         (([[1.0], [2.0]], [0.3, 0.7]), "Unknown label type"),
-        (([[1.0], [2.0]], np.array([[0, 2], [1, 0]])), "an indicator holds 0 and 1 only"),
+        (([[1.0], [2.0]], np.array([[0, 2], [1, 0]])), "an indicator matrix must contain only 0 and 1"),
         (([[np.inf], [2.0]], ["a", "b"]), "infinity"),
     ],
 )
@@ -350,7 +350,7 @@ def test_label_names_replace_column_numbers(multilabel):
     model = OneVsAllClassifier().fit(X, Y).set_label_names(list("abcdef"))
     indices = model.predict_topk(X, 2).indices
     np.testing.assert_array_equal(model.predict_topk(X, 2).labels, np.array(list("abcdef"), dtype=object)[indices])
-    with pytest.raises(ValueError, match="2 label names for 6 labels"):
+    with pytest.raises(ValueError, match="one label name for each of the 6 labels; got 2"):
         model.set_label_names(["a", "b"])
     with pytest.raises(ValueError, match="distinct"):
         model.set_label_names(list("abcdee"))

@@ -284,9 +284,9 @@ def test_weights_of_classes_are_weights_of_their_rows(data):
 
 def test_weights_for_a_classifier_without_them_are_refused(data):
     X, y = data
-    with pytest.raises(ValueError, match=r"KNeighborsClassifier\.fit takes no sample_weight"):
+    with pytest.raises(ValueError, match=r"KNeighborsClassifier\.fit does not accept sample_weight"):
         OutputCodeClassifier(KNeighborsClassifier()).fit(X, y, sample_weight=np.ones(99))
-    with pytest.raises(ValueError, match="takes no sample_weight"):
+    with pytest.raises(ValueError, match="does not accept sample_weight"):
         OutputCodeClassifier(KNeighborsClassifier(), class_weight="balanced").fit(X, y)
 
 

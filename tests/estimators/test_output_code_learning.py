@@ -287,7 +287,7 @@ def test_the_best_round_is_kept(data, learn, inner):
 
 
 def test_rounds_need_a_classifier_with_weights(data):
-    with pytest.raises(ValueError, match=r"KNeighborsClassifier\.fit takes no sample_weight.*interleave=0"):
+    with pytest.raises(ValueError, match=r"KNeighborsClassifier\.fit does not accept sample_weight.*interleave=0"):
         OutputCodeClassifier(KNeighborsClassifier(), learn="l1", interleave=1).fit(*data)
 
 
@@ -349,13 +349,13 @@ def test_the_callback_stops_between_stages(data):
         seen.append(progress)
         return len(seen) >= 3
 
-    with pytest.warns(ConvergenceWarning, match="stopped training with the code that it started with"):
+    with pytest.warns(ConvergenceWarning, match="stopped training while it still had its starting code"):
         model = OutputCodeClassifier(learn="l1", callback=third, random_state=0).fit(X, y)
     assert model.status_ is Status.STOPPED
     np.testing.assert_array_equal(model.code_matrix_, model.code_book_)
     assert all(p.done <= p.total for p in seen)
     assert model.score(X, y) > 0.4
-    with pytest.warns(ConvergenceWarning, match="before its end"):
+    with pytest.warns(ConvergenceWarning, match="early"):
         model = OutputCodeClassifier(  # stages of 6 columns: training, five folds, the code; then the next round
             learn="l1", interleave=3, callback=lambda progress: progress.done >= 42, random_state=0
         ).fit(X, y)
@@ -365,8 +365,10 @@ def test_the_callback_stops_between_stages(data):
 
 def test_a_time_limit_has_its_own_status_and_advice(data):
     X, y = data
-    for learn, how in ((None, "before its end"), ("l2", "with the code that it started with")):
-        with pytest.warns(ConvergenceWarning, match=f"the time limit ended training {how}; allow more time") as caught:
+    for learn, how in ((None, "early"), ("l2", "while it still had its starting code")):
+        with pytest.warns(
+            ConvergenceWarning, match=f"the time limit stopped training {how}; allow more time"
+        ) as caught:
             model = OutputCodeClassifier(learn=learn, callback=TimeLimit(0.0), random_state=0).fit(X, y)
         assert model.status_ is Status.TIME_LIMIT
         assert not any("callback" in str(warning.message) for warning in caught)
@@ -388,7 +390,7 @@ def test_time_may_be_up_between_stages_and_while_a_code_is_learned(data, monkeyp
 
     limit = TimeLimit(0.5, tick)
     options = {"learn": "l2", "interleave": 2, "tol": 1e-9, "random_state": 0}
-    with pytest.warns(ConvergenceWarning, match="the time limit ended training"):
+    with pytest.warns(ConvergenceWarning, match="the time limit stopped training"):
         model = OutputCodeClassifier(callback=limit, **options).fit(X, y)
     assert model.status_ is Status.TIME_LIMIT
     assert reports == sorted(reports)
@@ -418,16 +420,16 @@ def test_verbose_prints_progress(data, capsys):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"C": 2.0}, "C is the cost in learning a code.*OneVsAllClassifier"),
-        ({"cv": 3}, "cv needs a code that is learned"),
-        ({"interleave": 1}, "interleave needs"),
-        ({"norm_bound": 1.0}, "norm_bound belongs to"),
-        ({"learn": "greedy", "C": 2.0}, "C is the cost"),
-        ({"learn": "l1", "kernel": "rbf"}, "kernel belongs to codes with learn='l2'"),
-        ({"learn": "l2", "kernel": "rbf", "interleave": 1}, "needs a code that is a matrix"),
-        ({"learn": "l2", "kernel": "rbf", "decoding": "hamming"}, "has no meaning for a code with a kernel"),
+        ({"C": 2.0}, "C applies only to codes with.*OneVsAllClassifier"),
+        ({"cv": 3}, "cv applies only to learned codes"),
+        ({"interleave": 1}, "interleave applies only to"),
+        ({"norm_bound": 1.0}, "norm_bound applies only to"),
+        ({"learn": "greedy", "C": 2.0}, "C applies only to codes"),
+        ({"learn": "l1", "kernel": "rbf"}, "kernel applies only to codes with learn='l2'"),
+        ({"learn": "l2", "kernel": "rbf", "interleave": 1}, "applies only to code matrices"),
+        ({"learn": "l2", "kernel": "rbf", "decoding": "hamming"}, "does not apply to a code with a kernel"),
         ({"learn": "l2", "kernel": "precomputed"}, "precomputed"),
-        ({"code": "all-pairs", "code_size": 3}, "code_size belongs to random and bch codes"),
+        ({"code": "all-pairs", "code_size": 3}, "code_size applies only to random and bch codes"),
         ({"code": "greedy"}, "use learn='greedy'"),
         ({"code": None}, "'code' parameter of.*array-like"),
         ({"code": [[1], [1], [-1], [-1]]}, "rows 2 and 3 of the code are equal"),
@@ -441,7 +443,7 @@ def test_verbose_prints_progress(data, capsys):
         ({"estimator": OneVsAllClassifier(C=-1)}, "'C' parameter of"),
         ({"estimator": LogisticRegression}, "estimator must be None or a classifier"),
         ({"estimator": LogisticRegression(), "warm_start": True}, "warm_start"),
-        ({"estimator": KNeighborsClassifier(), "max_iter": 3}, "max_iter belongs to"),
+        ({"estimator": KNeighborsClassifier(), "max_iter": 3}, "max_iter applies only to"),
     ],
 )
 def test_what_has_no_meaning_is_refused(data, options, message):
@@ -463,7 +465,7 @@ def test_a_tolerance_beyond_double_precision_is_reported(learn):
     y = np.arange(60) % 3
     X = 1e12 * rng.normal(size=(60, 2))
     model = OutputCodeClassifier(learn=learn, C=1e8, tol=1e-12, cv="training", random_state=0)
-    with pytest.warns(ConvergenceWarning, match="double precision allows no smaller one: loosen tol"):
+    with pytest.warns(ConvergenceWarning, match="double precision limits the gap; loosen tol"):
         model.fit(X, y)
     assert model.status_ is Status.NOT_ATTAINED
     assert model.certificate_.relative_gap > 1e-12

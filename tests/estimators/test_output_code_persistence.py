@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pandas as pd
@@ -58,7 +58,8 @@ def assert_same(loaded, model, rows):
     assert (loaded.status_, loaded.kind_) == (model.status_, model.kind_)
     np.testing.assert_allclose(loaded.decision_function(rows), model.decision_function(rows), rtol=1e-12, atol=1e-12)
     np.testing.assert_array_equal(loaded.predict(rows), model.predict(rows))
-    np.testing.assert_equal(loaded.generalization_bound(), model.generalization_bound())
+    # By field: from Python 3.13 on, equal dataclasses have no NaN.
+    np.testing.assert_equal(asdict(loaded.generalization_bound()), asdict(model.generalization_bound()))
     for ours, theirs in zip(loaded.estimators_, model.estimators_, strict=True):
         np.testing.assert_array_equal(ours.predict(rows), theirs.predict(rows))
 
@@ -132,9 +133,9 @@ def test_what_cannot_be_stored_is_named_before_training(options, message):
     [
         (lambda s: s["arrays"].update(code_book=np.zeros((3, 6), dtype=np.int8)), "code book"),
         (lambda s: s["arrays"].update(code_book=np.full((4, 6), 3, dtype=np.int8)), "code book"),
-        (lambda s: s["arrays"].update(coef=np.zeros((2, 4))), "coef is"),
-        (lambda s: s["arrays"].update(code_matrix=np.zeros((4, 2))), "a code is not"),
-        (lambda s: s["arrays"].update(code_gram=np.zeros((2, 2))), "a code is not"),
+        (lambda s: s["arrays"].update(coef=np.zeros((2, 4))), "coef must be"),
+        (lambda s: s["arrays"].update(code_matrix=np.zeros((4, 2))), "a code must be"),
+        (lambda s: s["arrays"].update(code_gram=np.zeros((2, 2))), "a code must be"),
         (lambda s: s["params"].update(estimator={"class": "os.system", "params": {}}), "damaged"),
         (lambda s: s["params"].update(decoding="loss"), "decoding"),
         (lambda s: s["attributes"].update(kind="multilabel"), "one label per row"),
@@ -155,9 +156,9 @@ def test_a_folder_that_does_not_fit_itself_is_refused(tmp_path, damage, message)
 @pytest.mark.parametrize(
     ("array", "value", "message"),
     [
-        ("dual_coef", np.zeros((4, 2)), "does not fit"),
+        ("dual_coef", np.zeros((4, 2)), "must be a matrix of floats"),
         ("support", np.full(48, 99), "support row"),
-        ("support_vectors", np.zeros((1, 6)), "does not fit"),
+        ("support_vectors", np.zeros((1, 6)), "must be a matrix of floats"),
     ],
 )
 def test_a_kernel_code_that_does_not_fit_itself_is_refused(tmp_path, array, value, message):

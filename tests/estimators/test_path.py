@@ -234,25 +234,25 @@ def test_the_table_is_plain_values_and_read_only(data):
 
 
 BAD = [
-    ({"values": []}, "finite numbers, at least one"),
+    ({"values": []}, "nonempty sequence of finite numbers"),
     ({"values": [1.0, np.nan]}, "finite numbers"),
     ({"values": ["1"]}, "finite numbers"),
-    ({"values": [1.0, 1.0]}, "different from each other"),
+    ({"values": [1.0, 1.0]}, "must be distinct"),
     ({"values": [1.0, 0.0]}, r"'C' parameter .* \(0.0, inf\)"),
     ({"values": [-1.0]}, r"'C' parameter .* \(0.0, inf\)"),
     ({"values": [1.0], "param": "alpha"}, "no parameter 'alpha'; it has C, "),
-    ({"values": [0.1], "param": "prune"}, "give them as prune="),
-    ({"values": [1.0], "prune": []}, "prune must be finite numbers"),
-    ({"values": [1.0], "prune": [-0.1]}, "prune must be finite numbers"),
-    ({"values": [1.0], "prune": ["x"]}, "prune must be finite numbers"),
-    ({"values": [1.0], "X_test": [[1.0]]}, "belong together"),
-    ({"values": [1.0], "X_test": [[1.0]], "y_test": [1], "cv": 2}, "give one of them"),
-    ({"values": [1.0], "scoring": "accuracy"}, "scoring needs rows"),
-    ({"values": [1.0], "keep": "best"}, "keep='best' needs scores"),
+    ({"values": [0.1], "param": "prune"}, "pass the thresholds as prune="),
+    ({"values": [1.0], "prune": []}, "prune must be a nonempty sequence of finite, nonnegative numbers"),
+    ({"values": [1.0], "prune": [-0.1]}, "prune must be a nonempty sequence of finite, nonnegative numbers"),
+    ({"values": [1.0], "prune": ["x"]}, "prune must be a nonempty sequence of finite, nonnegative numbers"),
+    ({"values": [1.0], "X_test": [[1.0]]}, "must be passed together"),
+    ({"values": [1.0], "X_test": [[1.0]], "y_test": [1], "cv": 2}, "cannot be combined"),
+    ({"values": [1.0], "scoring": "accuracy"}, "scoring requires rows"),
+    ({"values": [1.0], "keep": "best"}, "keep='best' requires scores"),
     ({"values": [1.0], "keep": "some"}, "keep must be one of"),
     ({"values": [1.0], "cv": 2, "scoring": []}, "scoring must be a name"),
     ({"values": [1.0], "cv": 2, "scoring": "recall_ratio@3"}, "unknown score"),
-    ({"values": [1.0], "cv": 2, "scoring": "precision@3"}, "needs a multi-label model"),
+    ({"values": [1.0], "cv": 2, "scoring": "precision@3"}, "requires a multi-label model"),
 ]
 
 
@@ -267,9 +267,9 @@ def test_estimators_without_what_is_asked_for_are_named(classes):
         path(LinearSVC(), *classes, values=[1.0], prune=[0.1])
     with pytest.raises(ValueError, match="LinearSVC has no parameter 'n_jobs'"):
         path(LinearSVC(), *classes, values=[1.0], n_jobs=2)
-    with pytest.raises(ValueError, match="a model with a kernel has none"):
+    with pytest.raises(ValueError, match="which a model with a kernel does not have"):
         path(TopKClassifier(kernel="rbf"), *classes, values=[1.0], prune=[0.0, 0.1])
-    with pytest.raises(ValueError, match="does not end in a classifier"):
+    with pytest.raises(ValueError, match="last step of the pipeline must be a classifier"):
         path(make_pipeline(TfidfTransformer()), *classes, values=[1.0])
-    with pytest.raises(ValueError, match="no model was scored"):
+    with pytest.raises(ValueError, match="none was scored"):
         _ = path(OneVsAllClassifier(), *classes, values=[1.0]).best

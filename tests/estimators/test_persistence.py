@@ -114,5 +114,5 @@ def test_model_whose_arrays_do_not_fit_each_other_is_refused(tmp_path):
     model = OneVsAllClassifier().fit(X, TARGETS["multiclass int"])
     model.intercept_ = model.intercept_[:2]
     save(model, tmp_path)
-    with pytest.raises(ModelFormatError, match="intercept has 2 entries, not 3"):
+    with pytest.raises(ModelFormatError, match="intercept must have 3 entries; got 2"):
         load(tmp_path)

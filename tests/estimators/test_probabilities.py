@@ -274,7 +274,7 @@ def test_wrong_arguments_are_named():
         model.label_proba(X, [[0]])
     with pytest.raises(ValueError, match="between −1 and 4"):
         model.label_proba(X[:1], [[5]])
-    with pytest.raises(MemoryError, match="predict_proba would make"):
+    with pytest.raises(MemoryError, match="predict_proba would create"):
         model.set_params(memory_limit_mb=1e-3).predict_proba(X)
 
 
@@ -317,9 +317,9 @@ def test_label_sets_with_unknown_labels_calibrate_as_without_them():
 def test_one_row_is_not_enough_to_calibrate(name):
     X, y = one_label()
     model = clone(CALIBRATED[name]).fit(X, y)
-    with pytest.raises(ValueError, match=r"at least 2 rows, preferably some hundred; got 1;.*cv=3"):
+    with pytest.raises(ValueError, match=r"at least 2 rows, preferably a few hundred; got 1;.*cv=3"):
         model.calibrate(X[:1], y[:1])
-    with pytest.raises(ValueError, match="got 1 with a label that the model knows, of 3 given"):
+    with pytest.raises(ValueError, match="got 1 with a label known to the model, out of 3"):
         model.calibrate(X[:3], [y[0], "unknown", "unknown"])
     assert not hasattr(model, "predict_proba")
 
@@ -331,18 +331,18 @@ def test_the_error_without_probabilities_starts_with_the_way_to_them(loss):
     with pytest.raises(AttributeError) as caught:
         model.predict_proba(X)
     message = str(caught.value)
-    assert message.startswith("predict_proba needs a calibrated model")
-    assert "calibrate(X, y) with rows kept apart" in message
+    assert message.startswith("predict_proba requires a calibrated model")
+    assert "calibrate(X, y) with rows that were not used for training" in message
     assert "calibrate(X, y, cv=3) with the training rows" in message
     assert ("loss='logistic'" in message) == (loss == "logistic")
     assert caught.value.__cause__ is None
-    with pytest.raises(AttributeError, match=r"^label_proba needs"):
+    with pytest.raises(AttributeError, match=r"^label_proba requires"):
         model.label_proba(X, [[0]])
     texts = ["a b", "a c", "d e", "d f"] * 3
     steps = [("tfidf", TfidfVectorizer(token_pattern="[a-z]")), ("classifier", OneVsAllClassifier(loss=loss))]
     pipeline = TextPipeline(steps).fit(texts, ["x", "x", "y", "y"] * 3)
     assert not hasattr(pipeline, "predict_proba")
-    with pytest.raises(AttributeError, match=r"^predict_proba needs"):
+    with pytest.raises(AttributeError, match=r"^predict_proba requires"):
         pipeline.predict_proba(texts)
     found = pipeline.calibrate(texts, ["x", "x", "y", "z"] * 3).predict_proba(texts)
     np.testing.assert_allclose(found.sum(axis=1), 1.0)

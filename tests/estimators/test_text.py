@@ -145,7 +145,7 @@ def test_a_text_pipeline_ranks_and_explains():
     assert set(why["food"].to_score.features) == {"cake", "the", "rain"}
     scores = dict(zip(model.classes_, model.decision_function(["a cake in the rain"])[0], strict=True))
     assert why["weather"].score == pytest.approx(scores["weather"], abs=1e-6)
-    with pytest.raises(ValueError, match="one text, a str; got list"):
+    with pytest.raises(ValueError, match=r"a single text \(str\); got list"):
         model.explain(NEW)
     assert model.source_ == {}
 
@@ -164,7 +164,10 @@ def upper(text):
         (make_pipeline(TfidfVectorizer(preprocessor=upper), OneVsAllClassifier()), "preprocessor of the vectoriser"),
         (make_pipeline(TfidfVectorizer(analyzer=str.split), OneVsAllClassifier()), "analyzer of the vectoriser"),
         (make_pipeline(TfidfVectorizer(input="file"), OneVsAllClassifier()), "input='file'"),
-        (make_pipeline(TfidfVectorizer(dtype=np.int64), OneVsAllClassifier()), "dtype of the vectoriser is int64"),
+        (
+            make_pipeline(TfidfVectorizer(dtype=np.int64), OneVsAllClassifier()),
+            "the vectoriser dtype must be float32 or float64; got int64",
+        ),
         (make_pipeline(TfidfVectorizer(stop_words=[b"a"]), OneVsAllClassifier()), "stop_words of the vectoriser"),
         (make_pipeline(CountVectorizer(), OneVsAllClassifier()), "the vectoriser is a CountVectorizer"),
         (make_pipeline(CountVectorizer(), TfidfTransformer(), OneVsAllClassifier()), "CountVectorizer, TfidfTr"),

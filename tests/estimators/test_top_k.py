@@ -276,13 +276,15 @@ def test_dense_scores_beyond_the_memory_limit_are_refused(data):
 @pytest.mark.parametrize(("k", "n_classes"), [(2, 2), (5, 5), (9, 3)])
 def test_k_that_is_too_large_is_refused_with_the_largest_allowed(data, k, n_classes):
     X, y = data[0], np.arange(45) % n_classes
-    with pytest.raises(ValueError, match=f"k={k}, but y has {n_classes} classes; k can be at most {n_classes - 1}"):
+    with pytest.raises(
+        ValueError, match=f"k={k} is too large, because y has {n_classes} classes; k must be at most {n_classes - 1}"
+    ):
         TopKClassifier(k).fit(X, y)
 
 
 def test_one_class_and_label_lists_are_refused(data):
     X = data[0]
-    with pytest.raises(ValueError, match="one class only, 'oak'"):
+    with pytest.raises(ValueError, match="only one class, 'oak'"):
         TopKClassifier().fit(X, ["oak"] * 45)
     with pytest.raises(ValueError, match=r"several labels per row.*OneVsAllClassifier"):
         TopKClassifier().fit(X, sp.csr_array(np.eye(45, 3)))
@@ -299,7 +301,7 @@ def test_one_class_and_label_lists_are_refused(data):
         ({"tol": 0.0}, r"'tol' parameter .* \(0.0, inf\)"),
         ({"intercept_scaling": 0.0}, r"'intercept_scaling' parameter .* \(0.0, inf\)"),
         ({"class_weight": "equal"}, "'class_weight' parameter of"),
-        ({"class_weight": {17: 1.0}}, "class_weight names 17"),
+        ({"class_weight": {17: 1.0}}, "class_weight contains 17"),
         ({"max_iter": 0}, r"'max_iter' parameter .* \[1, inf\)"),
         ({"n_jobs": 0}, "'n_jobs' parameter of"),
         ({"random_state": "x"}, "'random_state' parameter of"),

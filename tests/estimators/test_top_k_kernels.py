@@ -169,7 +169,7 @@ def test_the_callback_stops_training_with_honest_bounds_and_a_warm_start_resumes
         return progress.primal - progress.dual <= 0.01 * progress.primal
 
     model = TopKClassifier(C=1.0, kernel="rbf", tol=1e-4, random_state=0, callback=near)
-    with pytest.warns(UserWarning, match="the callback asked for it"):
+    with pytest.warns(UserWarning, match="the callback requested it"):
         model.fit(X, y)
     assert model.status_ is Status.STOPPED
     stopped = model.certificate_
@@ -189,9 +189,9 @@ def test_the_callback_stops_training_with_honest_bounds_and_a_warm_start_resumes
         ({"gamma": -1.0}, "'gamma' parameter of"),
         ({"degree": -1}, r"'degree' parameter .* \[0, inf\)"),
         ({"coef0": np.inf}, "'coef0' parameter of"),
-        ({"kernel": "rbf", "kernel_params": {"gamma": 1.0}}, "kernel_params are the keyword arguments of a function"),
+        ({"kernel": "rbf", "kernel_params": {"gamma": 1.0}}, "kernel_params applies only to a callable kernel"),
         ({"kernel": rbf_kernel, "kernel_params": 3}, "'kernel_params' parameter of"),
-        ({"kernel": "precomputed", "normalize": True}, "normalize=True needs rows of features"),
+        ({"kernel": "precomputed", "normalize": True}, "normalize=True cannot be combined with kernel='precomputed'"),
         ({"kernel": "precomputed"}, "must be square"),
     ],
     ids=lambda value: ", ".join(value) if isinstance(value, dict) else "",  # a function's own name has its address

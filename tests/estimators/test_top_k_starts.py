@@ -167,15 +167,15 @@ def test_Cs_serve_other_estimators_and_values_keep_working(data):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({}, "give Cs, ks, or param and values"),
-        ({"param": "C"}, "param='C' needs its values"),
-        ({"values": [1.0], "ks": [1]}, "give them, or Cs and ks, not both"),
-        ({"Cs": []}, "values of C must be finite numbers"),
-        ({"ks": [1, 1]}, "values of k must be different"),
+        ({}, "pass Cs, ks, or param and values"),
+        ({"param": "C"}, "param='C' has no values"),
+        ({"values": [1.0], "ks": [1]}, "values cannot be combined with Cs or ks"),
+        ({"Cs": []}, "values of C must be a nonempty sequence of finite numbers"),
+        ({"ks": [1, 1]}, "values of k must be distinct"),
         ({"ks": [1.5]}, r"'k' parameter .* \[1, inf\)"),
         ({"Cs": [-1.0]}, r"'C' parameter .* \(0.0, inf\)"),
-        ({"ks": [1, 6]}, "k can be at most 5"),
-        ({"Cs": [1.0], "prune": [-0.1]}, "prune must be finite numbers"),
+        ({"ks": [1, 6]}, "k must be at most 5"),
+        ({"Cs": [1.0], "prune": [-0.1]}, "prune must be a nonempty sequence of finite, nonnegative numbers"),
     ],
     ids=str,
 )
@@ -187,5 +187,5 @@ def test_wrong_values_are_named(data, arguments, message):
 def test_ks_need_an_estimator_with_k(data):
     with pytest.raises(ValueError, match="OneVsAllClassifier has no parameter 'k'"):
         path(OneVsAllClassifier(), *data, ks=[1, 2])
-    with pytest.raises(ValueError, match="needs a multi-label model"):
+    with pytest.raises(ValueError, match="requires a multi-label model"):
         path(TopKClassifier(), *data, ks=[1], X_test=data[0], y_test=data[1], scoring="precision@1")

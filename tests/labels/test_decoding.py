@@ -59,7 +59,7 @@ def test_all_classes_tied_are_chance():
 @pytest.mark.parametrize(
     ("h", "code", "decoding", "message"),
     [
-        ([[1.0]], [[1, -1], [-1, 1]], "inner", "they must agree"),
+        ([[1.0]], [[1, -1], [-1, 1]], "inner", "they must have the same number of columns"),
         ([[1.0]], [[1], [-1]], "l2", "decoding must be one of"),
         ([[np.nan]], [[1], [-1]], "inner", "NaN or infinity"),
         ([1.0], [[1], [-1]], "inner", "shape"),

@@ -180,8 +180,8 @@ BAD_TARGETS = {
     "half": (sparse.csc_array(np.array([[0.5, 0]])), r"y\[0, 0\] is 0.5"),
     "strings in two columns": (np.array([["a", "b"]]), "Unknown label type: unknown"),
     "three dimensions": (np.zeros((2, 2, 2)), r"shape \(2, 2, 2\)"),
-    "mixed types": (np.array(["a", 1], dtype=object), "mixes labels of types int, str"),
-    "mixed types in sets": ([{"a"}, {1}], "mixes labels of types int, str"),
+    "mixed types": (np.array(["a", 1], dtype=object), "mixes labels of the types int, str"),
+    "mixed types in sets": ([{"a"}, {1}], "mixes labels of the types int, str"),
     "a label among sets": ([{"a"}, "b"], r"y\[1\] is 'b', but other rows of y are label sets"),
 }
 

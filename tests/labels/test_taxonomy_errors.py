@@ -22,30 +22,33 @@ BAD_TREES = {
     "own parent": (lambda: Taxonomy.from_parents({"a": "a"}), "'a' → 'a'"),
     "long cycle": (lambda: Taxonomy.from_edges([(i, (i + 1) % 50) for i in range(50)]), r"… \(41 more\)"),
     "two parents": (lambda: Taxonomy.from_edges([("c", "a"), ("c", "b")]), "'c' has two parents, 'a' and 'b'"),
-    "root and child": (lambda: Taxonomy.from_paths(["A/B", "B/C"]), "'B' is given as a root and as a child of 'A'"),
-    "child and root": (lambda: Taxonomy.from_paths(["B/C", "A/B"]), "'B' is given as a root and as a child of 'A'"),
+    "root and child": (lambda: Taxonomy.from_paths(["A/B", "B/C"]), "'B' is both a root and a child of 'A'"),
+    "child and root": (lambda: Taxonomy.from_paths(["B/C", "A/B"]), "'B' is both a root and a child of 'A'"),
     "empty mapping": (lambda: Taxonomy.from_parents({}), "no nodes"),
     "empty edges": (lambda: Taxonomy.from_edges([]), "no nodes"),
     "empty nested": (lambda: Taxonomy.from_nested({}), "no nodes"),
     "empty graph": (lambda: Taxonomy.from_networkx(nx.DiGraph()), "no nodes"),
     "no labels": (lambda: Taxonomy.flat([]), "no nodes"),
-    "not a pair": (lambda: Taxonomy.from_edges([("a", "b"), ("a", "b", "c")]), r"edge 1 is \('a', 'b', 'c'\)"),
-    "a string for a pair": (lambda: Taxonomy.from_edges(["ab"]), "edge 0 is 'ab'"),
-    "no name": (lambda: Taxonomy.from_edges([(None, "a")]), "None cannot be a name"),
-    "nan": (lambda: Taxonomy.from_edges([(float("nan"), "a")]), "nan cannot be a name"),
+    "not a pair": (
+        lambda: Taxonomy.from_edges([("a", "b"), ("a", "b", "c")]),
+        r"edge 1 is not a pair; got \('a', 'b', 'c'\)",
+    ),
+    "a string for a pair": (lambda: Taxonomy.from_edges(["ab"]), "edge 0 is not a pair; got 'ab'"),
+    "no name": (lambda: Taxonomy.from_edges([(None, "a")]), "None cannot be used as a name"),
+    "nan": (lambda: Taxonomy.from_edges([(float("nan"), "a")]), "nan cannot be used as a name"),
     "unhashable": (lambda: Taxonomy.from_edges([(["x"], "a")]), r"\['x'\] is not hashable"),
     "empty path": (lambda: Taxonomy.from_paths([[]]), "empty name"),
-    "slash at the end": (lambda: Taxonomy.from_paths(["A/B/"]), "'A/B/' has an empty name"),
-    "nested text": (lambda: Taxonomy.from_nested({"A": "BC"}), "'BC' cannot be below 'A'"),
+    "slash at the end": (lambda: Taxonomy.from_paths(["A/B/"]), "'A/B/' contains an empty name"),
+    "nested text": (lambda: Taxonomy.from_nested({"A": "BC"}), "'BC' cannot describe the children of 'A'"),
     "undirected": (lambda: Taxonomy.from_networkx(nx.path_graph(3)), "undirected"),
     "virtual root taken": (lambda: Taxonomy.from_edges([("a", VIRTUAL_ROOT), ("b", "c")]), "choose another name"),
     "flat root taken": (lambda: Taxonomy.flat(["a", VIRTUAL_ROOT]), "choose another name with root"),
-    "name twice": (lambda: Taxonomy(("a", "b", "b"), Tree([-1, 0, 0])), "two nodes are called 'b'"),
-    "names too few": (lambda: Taxonomy(("a",), Tree([-1, 0])), "1 names for a tree of 2 nodes"),
-    "array without root": (lambda: Tree([0, 0]), "not numbered breadth first"),
-    "array out of order": (lambda: Tree([-1, 0, 1, 0]), "not numbered breadth first"),
-    "array beyond itself": (lambda: Tree([-1, 1]), "not numbered breadth first"),
-    "array with two roots": (lambda: Tree([-1, -1]), "not numbered breadth first"),
+    "name twice": (lambda: Taxonomy(("a", "b", "b"), Tree([-1, 0, 0])), "two nodes are named 'b'"),
+    "names too few": (lambda: Taxonomy(("a",), Tree([-1, 0])), "one name for each of the 2 nodes; got 1"),
+    "array without root": (lambda: Tree([0, 0]), "must be numbered breadth-first"),
+    "array out of order": (lambda: Tree([-1, 0, 1, 0]), "must be numbered breadth-first"),
+    "array beyond itself": (lambda: Tree([-1, 1]), "must be numbered breadth-first"),
+    "array with two roots": (lambda: Tree([-1, -1]), "must be numbered breadth-first"),
     "empty array": (lambda: Tree([]), "at least one node"),
 }
 
@@ -80,8 +83,8 @@ BAD_FILES = {
     "two parents": ("child\tparent\nc\ta\n\nc\tb\n", 4, "'c' has two parents, 'a' and 'b'"),
     "one column": ("a\tb\nc\n", 2, "1 column"),
     "three columns": ("a\tb\tc\n", 1, "3 column"),
-    "no child": ("x\ty\n\tb\n", 2, "child has no name"),
-    "spaces": ("a\tb \n", 1, "spaces around the name 'b '"),
+    "no child": ("x\ty\n\tb\n", 2, "the child name is missing"),
+    "spaces": ("a\tb \n", 1, "the name 'b ' has leading or trailing spaces"),
     "not text": (b"a\tb\n\xff\xfe\tb\n", 2, "not UTF-8"),
     "empty": ("", None, "no nodes"),
     "header only": ("child\tparent\n", None, "no nodes"),
@@ -148,7 +151,7 @@ def test_a_graph_with_several_parents_is_refused_with_what_to_do():
     with pytest.raises(DataFormatError, match=r"'c' has two parents, 'a' and 'b' \(2 nodes") as found:
         Taxonomy.from_edges(edges)
     message = str(found.value)
-    assert "OneVsAllClassifier on label lists" in message
+    assert "OneVsAllClassifier on lists" in message
     code = re.search(r"Taxonomy\.from_parents\(.*?\)\}\)", message).group()
     tree = eval(code, {"Taxonomy": Taxonomy, "edges": edges, "reversed": reversed})  # the advice, as it is written
     assert tree.ancestors("c") == tree.ancestors("d") == ["a", "top"]

@@ -64,7 +64,7 @@ def test_error_at_k_by_hand_and_without_missing_places():
         ([0, 1], [0.5, np.nan], {}, "between 0 and 1"),
         ([0, 1], [0.5, 0.5], {"n_bins": 0}, "n_bins"),
         ([0, 1], [0.5, 0.5], {"sample_weight": [1.0]}, "sample_weight"),
-        ([], [], {}, "at least one row"),
+        ([], [], {}, "requires at least one"),
     ],
 )
 def test_wrong_input_is_named(truth, probability, options, message):
@@ -73,5 +73,5 @@ def test_wrong_input_is_named(truth, probability, options, message):
 
 
 def test_probabilities_must_be_those_of_the_list():
-    with pytest.raises(ValueError, match="shape of the ranked labels"):
+    with pytest.raises(ValueError, match="shape as the ranked labels"):
         calibration_error_at_k([[1, 0]], [[0, 1]], [[0.5]], 1)

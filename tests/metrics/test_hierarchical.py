@@ -207,7 +207,7 @@ def test_bad_input_is_refused_by_name(metric):
         metric([], [], ANIMALS)
     for weights, message in [
         ([1.0], "shape"),
-        ([1.0, -1.0], "at least 0"),
+        ([1.0, -1.0], "nonnegative"),
         ([0.0, 0.0], "zero"),
         ([1, np.nan], "finite"),
     ]:
@@ -218,7 +218,7 @@ def test_bad_input_is_refused_by_name(metric):
 def test_unknown_labels_in_sets_and_wrong_columns_are_refused():
     with pytest.raises(DataFormatError, match="'whale' is not in the taxonomy"):
         metrics.hierarchical_f1([{"cat"}], [{"whale"}], ANIMALS)
-    with pytest.raises(ValueError, match="2 columns for 7 labels"):
+    with pytest.raises(ValueError, match="2 columns, but there are 7 labels"):
         metrics.hierarchical_f1(np.eye(2), np.eye(2), ANIMALS)
     with pytest.raises(ValueError, match=r"y\[0, 0\] is 2"):
         metrics.hierarchical_f1(2 * np.eye(7), np.eye(7), ANIMALS)

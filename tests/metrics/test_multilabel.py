@@ -76,7 +76,7 @@ def test_a_wide_sparse_problem_stays_sparse():
 @pytest.mark.parametrize(
     ("Y_true", "Y_pred", "options", "message"),
     [
-        (np.eye(2), np.eye(3), {}, r"same shape; got \(2, 2\) and \(3, 3\)"),
+        (np.eye(2), np.eye(3), {}, r"same shape; got shapes \(2, 2\) and \(3, 3\)"),
         (np.eye(2), 2 * np.eye(2), {}, "Y_pred must be an indicator"),
         (3 * np.eye(2), np.eye(2), {}, "Y_true must be an indicator"),
         (np.eye(2), np.eye(2), {"average": "binary"}, "average must be one of"),

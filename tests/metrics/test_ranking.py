@@ -86,7 +86,7 @@ def test_ranking_metrics_equal_plain_loops(metric, brute, empty, case):
     Y, indices, ks, weights = case
     expected = [brute(Y, indices, k, weights, empty) for k in ks]
     if expected[0] is None:
-        with pytest.raises(ValueError, match="leaves nothing"):
+        with pytest.raises(ValueError, match="leaves no rows"):
             metric(Y, indices, ks, empty=empty, sample_weight=weights)
         return
     got = metric(sparse.csr_array(Y), indices, ks, empty=empty, sample_weight=weights)
@@ -231,24 +231,24 @@ GOOD_INDICES = np.array([[0, 1], [1, 2]])
     ("Y", "indices", "options", "message"),
     [
         (GOOD_Y[:1], GOOD_INDICES, {}, r"got shapes \(1, 3\) and \(2, 2\)"),
-        (GOOD_Y * 2, GOOD_INDICES, {}, "indicator of zeros and ones, but holds 2"),
-        (GOOD_Y * np.nan, GOOD_INDICES, {}, "indicator of zeros and ones"),
+        (GOOD_Y * 2, GOOD_INDICES, {}, "indicator matrix of zeros and ones, but contains 2"),
+        (GOOD_Y * np.nan, GOOD_INDICES, {}, "indicator matrix of zeros and ones"),
         (GOOD_Y.astype(complex), GOOD_INDICES, {}, "dtype complex"),
         (GOOD_Y, GOOD_INDICES + 1, {}, "label index 3 in row 1, place 1 is out of range: Y_true has 3 labels"),
         (GOOD_Y, GOOD_INDICES - 2, {}, "label index -2 in row 0"),
-        (GOOD_Y, np.array([[0, 0], [1, 2]]), {}, "label index 0 is listed twice in row 0"),
+        (GOOD_Y, np.array([[0, 0], [1, 2]]), {}, "label index 0 occurs twice in row 0"),
         (GOOD_Y, GOOD_INDICES.astype(float), {}, "integer array"),
         (GOOD_Y, GOOD_INDICES[0], {}, "integer array"),
-        (GOOD_Y, GOOD_INDICES, {"k": 3}, "k=3, but the lists have only 2 place"),
+        (GOOD_Y, GOOD_INDICES, {"k": 3}, "k=3 exceeds the length of the ranked lists, 2"),
         (GOOD_Y, GOOD_INDICES, {"k": 0}, "at least 1"),
         (GOOD_Y, GOOD_INDICES, {"k": 1.0}, "must be an integer"),
-        (GOOD_Y, GOOD_INDICES, {"k": []}, "non-empty"),
+        (GOOD_Y, GOOD_INDICES, {"k": []}, "nonempty"),
         (GOOD_Y, GOOD_INDICES, {"empty": "nan"}, "empty must be one of 'zero', 'skip'"),
-        (GOOD_Y, GOOD_INDICES, {"sample_weight": [1.0]}, r"shape \(2,\); got \(1,\)"),
-        (GOOD_Y, GOOD_INDICES, {"sample_weight": [1.0, -1.0]}, "at least 0"),
+        (GOOD_Y, GOOD_INDICES, {"sample_weight": [1.0]}, r"shape \(2,\); got shape \(1,\)"),
+        (GOOD_Y, GOOD_INDICES, {"sample_weight": [1.0, -1.0]}, "nonnegative"),
         (GOOD_Y, GOOD_INDICES, {"sample_weight": [0.0, 0.0]}, "zero for every row"),
-        (GOOD_Y * 0, GOOD_INDICES, {"empty": "skip"}, "leaves nothing"),
-        (sparse.csr_array((0, 3)), np.zeros((0, 2), dtype=int), {}, "at least one row"),
+        (GOOD_Y * 0, GOOD_INDICES, {"empty": "skip"}, "leaves no rows"),
+        (sparse.csr_array((0, 3)), np.zeros((0, 2), dtype=int), {}, "requires at least one"),
     ],
 )
 def test_bad_input_is_named(Y, indices, options, message):
@@ -259,7 +259,7 @@ def test_bad_input_is_named(Y, indices, options, message):
 @pytest.mark.parametrize(
     ("propensities", "message"),
     [
-        ([0.5, 0.5], r"shape \(3,\).*got \(2,\)"),
+        ([0.5, 0.5], r"shape \(3,\).*got shape \(2,\)"),
         ([0.5, 0.5, 2.0], "inverse propensities"),
         ([0.5, 0.5, 0.0], "probabilities"),
         ([0.5, 0.5, np.nan], "probabilities"),
@@ -278,7 +278,7 @@ def test_bad_propensities_are_named(propensities, message):
         ([1, 11], 10, {}, "between 0 and n_samples=10"),
         ([-1, 1], 10, {}, "between 0 and n_samples=10"),
         ([1, 1], 10, {"B": 0.0}, "B positive"),
-        ([1, 1], 10, {"A": -1.0}, "A must be at least 0"),
+        ([1, 1], 10, {"A": -1.0}, "A must be nonnegative"),
     ],
 )
 def test_bad_label_counts_are_named(counts, n_samples, options, message):

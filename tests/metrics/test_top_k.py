@@ -122,7 +122,7 @@ def test_short_lists_are_refused_exactly_when_the_answer_is_open(ties, with_scor
     if len(answers) == 1:
         assert top_k_error([label], topk, k, **options) == pytest.approx(answers.pop(), abs=1e-12)
     else:
-        with pytest.raises(ValueError, match="ask predict_topk for more than"):
+        with pytest.raises(ValueError, match="call predict_topk with k above"):
             top_k_error([label], topk, k, **options)
 
 
@@ -163,7 +163,7 @@ def test_the_zero_model_is_judged_by_chance_and_only_optimism_is_fooled():
     assert top_k_error(y, topk, 1, ties="optimistic") == 0.0
     # With 3 of 10 places the number of further ties is unknown; the optimistic rule does not need it, given the score.
     short = predict_topk(scores, 3)
-    with pytest.raises(ValueError, match="more than these 3 places"):
+    with pytest.raises(ValueError, match="call predict_topk with k above 3"):
         top_k_error(y, short, 2, label_scores=np.zeros(4))
     assert top_k_error(y, short, 2, label_scores=np.zeros(4), ties="optimistic") == 0.0
     assert top_k_error(y, short, 2, ties="pessimistic") == 1.0
@@ -209,22 +209,27 @@ NAMED = predict_topk(SCORES, 3, names=["a", "b", "c", "d"])
         ([0, 0], TopK(LISTS.labels, LISTS.scores, LISTS.indices * 1.0), {}, "must be integers"),
         ([0, 0], TopK(LISTS.labels, LISTS.scores, LISTS.indices - 2), {}, "minimum -2"),
         ([0, 0], TopK(LISTS.labels, LISTS.scores[:, ::-1], LISTS.indices), {}, "best score first"),
-        ([0, 0], TopK(LISTS.labels, LISTS.scores * np.nan, LISTS.indices), {}, "NaN; row 0"),
-        ([0, 0], TopK(LISTS.labels, LISTS.scores, LISTS.indices * 0), {}, "listed twice"),
+        ([0, 0], TopK(LISTS.labels, LISTS.scores * np.nan, LISTS.indices), {}, "NaN, but row 0"),
+        ([0, 0], TopK(LISTS.labels, LISTS.scores, LISTS.indices * 0), {}, "occurs twice"),
         ([0, 0], TopK(LISTS.labels, LISTS.scores, LISTS.indices * 0 - 1), {}, "at least one label"),
-        ([0, 0, 0], LISTS, {}, r"shape \(2,\), one label per row of the lists of shape \(2, 3\); got shape \(3,\)"),
+        (
+            [0, 0, 0],
+            LISTS,
+            {},
+            r"shape \(2,\), with one label per row of the lists, which have shape \(2, 3\); got shape \(3,\)",
+        ),
         (["a", "b"], LISTS, {}, "cannot be compared"),
         ([0, 0], TopK(NAMED.labels.astype(str), NAMED.scores, NAMED.indices), {}, "not their indices"),
-        ([0, 0], LISTS, {"k": 4}, "k=4, but the lists have only 3 place"),
+        ([0, 0], LISTS, {"k": 4}, "k=4 exceeds the length of the ranked lists, 3"),
         ([0, 0], LISTS, {"k": 5, "n_labels": 4}, "k=5 is more than the number of labels, 4"),
         ([0, 0], predict_topk(SCORES, 6), {"k": 5}, "k=5 is more than the number of labels, 4"),
         ([0, 0], LISTS, {"n_labels": 3}, "label index 3 is out of range for n_labels=3"),
         ([0, 0], LISTS, {"ties": "random"}, "ties must be one of"),
         ([0, 0], LISTS, {"k": 3}, "or pass label_scores"),
-        ([0, 0], LISTS, {"label_scores": [1.0]}, r"shape \(2,\), one score per row"),
+        ([0, 0], LISTS, {"label_scores": [1.0]}, r"shape \(2,\), with one score per row"),
         ([0, 0], LISTS, {"label_scores": [np.nan, 1.0]}, "NaN"),
-        ([0, 0], LISTS, {"label_scores": [2.0, 0.0]}, "disagree in row 0.*is listed with 3.0"),
-        ([0, 0], LISTS, {"label_scores": [3.0, 2.0]}, "disagree in row 1.*is not listed"),
+        ([0, 0], LISTS, {"label_scores": [2.0, 0.0]}, "disagree on row 0.*is listed with 3.0"),
+        ([0, 0], LISTS, {"label_scores": [3.0, 2.0]}, "disagree on row 1.*is not listed"),
     ],
 )
 def test_bad_lists_are_named(y, topk, options, message):

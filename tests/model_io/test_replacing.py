@@ -35,14 +35,14 @@ def test_files_of_others_beside_a_model_stay(tmp_path, make_state):
 
 def test_a_folder_with_other_files_and_no_model_is_refused(tmp_path, make_state, contents):
     (tmp_path / "thesis.tex").write_text("years of work")
-    with pytest.raises(FileExistsError, match=r"thesis\.tex.*choose a new or an empty folder"):
+    with pytest.raises(FileExistsError, match=r"thesis\.tex.*choose a new or empty folder"):
         write_model(tmp_path, make_state())
     assert contents(tmp_path) == {"thesis.tex": b"years of work"}
 
 
 def test_a_model_json_of_another_program_is_refused(tmp_path, make_state):
     (tmp_path / "model.json").write_text('{"modelTopology": {}}')
-    with pytest.raises(FileExistsError, match="not ours"):
+    with pytest.raises(FileExistsError, match="not written by widemargin"):
         write_model(tmp_path, make_state())
 
 

@@ -127,10 +127,13 @@ NOT_SAVABLE = {
     "objects": (ModelState("K", {}, {"a": np.array([None])}), "array 'a'"),
     "strings": (ModelState("K", {}, {"a": np.array(["x"])}), "array 'a'"),
     "half precision": (ModelState("K", {}, {"a": np.ones(2, np.float16)}), "array 'a'"),
-    "nan": (ModelState("K", {}, {"a": np.array([np.nan])}), "array 'a' has values that are not finite"),
-    "inf in csr": (ModelState("K", {}, {"a": sp.csr_array([[np.inf]])}), "not finite"),
+    "nan": (ModelState("K", {}, {"a": np.array([np.nan])}), "array 'a' contains NaN or infinity"),
+    "inf in csr": (ModelState("K", {}, {"a": sp.csr_array([[np.inf]])}), "NaN or infinity"),
     "a path as name": (ModelState("K", {}, {"../a": np.ones(2)}), "file name"),
-    "a label of none": (ModelState("K", {}, {}, labels=[None]), "labels has None"),
+    "a label of none": (
+        ModelState("K", {}, {}, labels=[None]),
+        "labels: names must be strings or finite numbers; got None",
+    ),
     "an attribute": (ModelState("K", {}, {}, attributes={"f": len}), "attribute 'f'"),
 }
 

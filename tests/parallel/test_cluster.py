@@ -288,5 +288,5 @@ def test_more_tasks_than_places_come_back_once_each(client):
 
 def test_scheduler_that_does_not_answer_is_named(monkeypatch):
     monkeypatch.setattr("widemargin.parallel.cluster.CONNECT_S", 0.5)
-    with pytest.raises(WidemarginError, match="no dask scheduler answers at tcp://127"):
+    with pytest.raises(WidemarginError, match="no Dask scheduler responds at tcp://127"):
         list(run_tasks(int, [("1",)], "tcp://127.0.0.1:1"))

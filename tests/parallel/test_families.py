@@ -123,7 +123,7 @@ def test_methods_of_a_comparison_go_to_workers(executor):
     for one, other in zip(found.methods, expected.methods, strict=True):
         assert (one.quality, one.parameters) == (other.quality, other.parameters)
         assert one.relative_gap == other.relative_gap
-    with pytest.raises(ValueError, match="budget is for one process"):
+    with pytest.raises(ValueError, match="budget cannot be combined with executor"):
         compare(X, y, budget=5.0, executor=executor)
 
 

@@ -62,10 +62,10 @@ def test_interrupt_keeps_finished_shards_and_the_next_start_resumes(store, tmp_p
     n_kept, n_files = n_shards(out), len(list((out / WORK_FOLDER).glob("shards-*/*")))
     assert 3 <= n_kept == n_files < N_LABELS / SHARD_SIZE, "the current shard is finished or dropped as a whole"
     so_far = f"{SHARD_SIZE * n_kept} of {N_LABELS} labels are done and kept in {out}"
-    message = f"interrupted; {so_far}; start it again with the same data and options to continue"
+    message = f"interrupted; {so_far}; run it again with the same data and options to resume"
     assert said.splitlines()[-1] == f"widemargin: {message}"
     again = CliRunner().invoke(make_app(), arguments(store, out))
     assert again.exit_code == 0
-    assert f"{so_far}; continuing with the others" in again.output
+    assert f"{so_far}; resuming with the remaining ones" in again.output
     assert CliRunner().invoke(make_app(), arguments(store, tmp_path / "undisturbed")).exit_code == 0
     assert content(out) == content(tmp_path / "undisturbed")

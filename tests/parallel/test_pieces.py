@@ -80,13 +80,13 @@ def test_task_is_pure_and_writes_what_it_would_return(task, small_problem, tmp_p
 
 
 def test_task_above_its_memory_limit_fails(task):
-    with pytest.raises(MemoryError, match="above the memory limit of 1 MB"):
+    with pytest.raises(MemoryError, match="exceeds the memory limit of 1 MB"):
         solve_shard(replace(task[0], memory_limit_mb=1.0), *task[1:])
 
 
 def test_instruction_set_that_is_missing_is_named(monkeypatch):
     monkeypatch.delenv("WIDEMARGIN_ISA", raising=False)
-    with pytest.raises(WidemarginError, match="instruction set altivec, which this machine does not have"):
+    with pytest.raises(WidemarginError, match="instruction set altivec, which this machine does not support"):
         pin_instruction_set("altivec")
     assert "WIDEMARGIN_ISA" not in os.environ
     monkeypatch.setenv("WIDEMARGIN_ISA", "baseline")  # restored after the test
@@ -98,7 +98,7 @@ def test_instruction_set_that_is_missing_is_named(monkeypatch):
     [
         ({"lengths": np.array([1, 5])}, "shape"),
         ({"indices": np.array([0, 9, 1])}, "out of range"),
-        ({"ending": np.array([0, 7], dtype=np.uint8)}, "ending is unknown"),
+        ({"ending": np.array([0, 7], dtype=np.uint8)}, "status is unknown"),
         ({"records": np.zeros((2, 3))}, "records"),
         ({"bounds": None}, "bounds"),
     ],
@@ -212,13 +212,15 @@ def test_copies_with_other_content_or_elsewhere_are_refused(away, tmp_path):
     name, folder = next(iter(away.items()))
     (tmp_path / "host" / f"widemargin-{os.getuid()}").mkdir(parents=True)
     copies.begin_copy(name[-64:])
-    with pytest.raises(ValueError, match="not the name of a file"):
+    with pytest.raises(ValueError, match="not a valid file name"):
         copies.receive_block(name[-64:], "../x", 0, b"")
     for file_name, offset, block in copies.blocks_of(folder):
         wrong = block[:-1] + b"\xff" if file_name == "X.data.npy" else block
         copies.receive_block(name[-64:], file_name, offset, wrong)
     copies.all_sent(name[-64:])
-    with pytest.raises(FileExistsError, match="is complete"):  # a second answer must not change the data being checked
+    with pytest.raises(
+        FileExistsError, match="is already complete"
+    ):  # a second answer must not change the data being checked
         copies.receive_block(name[-64:], "X.data.npy", 0, b"")
     with pytest.raises(DataFormatError):
         copies.complete_copy(name[-64:])
@@ -228,7 +230,7 @@ def test_copies_with_other_content_or_elsewhere_are_refused(away, tmp_path):
 def test_copy_that_does_not_arrive_is_reported(away, monkeypatch):
     monkeypatch.setattr(copies, "WAIT_S", 0.0)
     monkeypatch.setattr(copies, "POLL_S", 0.01)
-    with pytest.raises(WidemarginError, match="no copy of it arrived"):
+    with pytest.raises(WidemarginError, match="no copy of it was received"):
         copies.find_folder(next(iter(away)))
 
 
@@ -236,5 +238,5 @@ def test_folder_of_copies_that_is_not_ours_is_not_used(away, tmp_path):
     (tmp_path / "host").mkdir()
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "host" / f"widemargin-{os.getuid()}").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(PermissionError, match="belongs to another user"):
+    with pytest.raises(PermissionError, match="is owned by another user"):
         copies.hold("0" * 64, "used", 0)

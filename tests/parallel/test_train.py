@@ -60,7 +60,7 @@ def test_bytes_are_those_of_a_fit_in_one_piece(options, problem, store, fitted, 
     ],
     ids=str,
 )
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning", "ignore:prune")
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning", "ignore:after pruning")
 def test_newton_solver_gives_the_bytes_of_a_fit(parameters, small_problem, tmp_path, content):
     estimator = OneVsAllClassifier(**parameters)
     save(OneVsAllClassifier(**parameters).fit(*small_problem), tmp_path / "fitted")
@@ -96,7 +96,7 @@ def test_one_label_a_row_is_trained_in_shards_too(y, tmp_path, content):
 @pytest.mark.slow
 def test_stopped_training_resumes_with_shards_of_another_size(problem, store, fitted, tmp_path, content):
     out, messages = tmp_path / "model", []
-    with pytest.raises(UnfinishedTrainingError, match="start it again"):
+    with pytest.raises(UnfinishedTrainingError, match="run it again"):
         train(OneVsAllClassifier(**CLI, callback=stop_after(90)), store, out, shard_size=40)
     assert not (out / "model.json").exists()
     shards = list((out / WORK_FOLDER).glob("shards-*/*.npz"))
@@ -133,9 +133,9 @@ def test_shard_of_a_worker_that_comes_late_is_not_counted_twice(small_problem, t
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"C": 2.0}, "C was 1.0 and is 2.0"),
+        ({"C": 2.0}, "C was 1.0 and is now 2.0"),
         ({"data": "other"}, "the data differ"),
-        ({"version": "9.9"}, "version of widemargin was '9.9'"),
+        ({"version": "9.9"}, "the widemargin version was '9.9'"),
         ({"isa": "another"}, "WIDEMARGIN_ISA=another"),
     ],
     ids=["parameters", "data", "version", "instruction set"],
@@ -181,7 +181,7 @@ def test_two_trainings_do_not_share_a_folder(small_problem, tmp_path):
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     try:
         for estimator in (OneVsAllClassifier(), HierarchicalClassifier()):
-            with pytest.raises(BlockingIOError, match="another training writes to this folder"):
+            with pytest.raises(BlockingIOError, match="another training run is writing to this folder"):
                 train(estimator, small_problem, out)
     finally:
         os.close(descriptor)
@@ -194,14 +194,14 @@ def test_time_limit_keeps_what_is_done(problem, store, tmp_path, monkeypatch):
     monkeypatch.setattr(
         "widemargin.estimators.one_vs_all.shards.time", clock
     )  # the limit is reached in the third shard
-    with pytest.raises(UnfinishedTrainingError, match=r"time limit came first; (24|32) of 300 labels are done"):
+    with pytest.raises(UnfinishedTrainingError, match=r"time limit was reached; (24|32) of 300 labels are done"):
         train(OneVsAllClassifier(**CLI), store, tmp_path / "model", shard_size=8, time_limit_s=0.5)
 
 
 def test_time_limit_of_a_training_in_one_piece_keeps_the_model_reached(tmp_path):
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((300, 20)), rng.integers(0, 5, 300)
-    with pytest.warns(UserWarning, match="before its tolerance"):
+    with pytest.warns(UserWarning, match="before it reached its tolerance"):
         train(TopKClassifier(tol=1e-12, random_state=0), (X, y), tmp_path / "model", time_limit_s=0.0)
     assert load(tmp_path / "model").certificate_.relative_gap > 0
     assert not (tmp_path / "model" / WORK_FOLDER).exists()
@@ -210,9 +210,9 @@ def test_time_limit_of_a_training_in_one_piece_keeps_the_model_reached(tmp_path)
 def test_limits_of_a_training_in_one_piece_are_kept_or_refused(tmp_path):
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((300, 20)), rng.integers(0, 5, 300)
-    with pytest.raises(MemoryError, match="above the memory limit of 20 MB"):
+    with pytest.raises(MemoryError, match="exceeds the memory limit of 20 MB"):
         train(TopKClassifier(random_state=0), (X, y), tmp_path / "model", memory_limit_mb=20)
-    with pytest.raises(ValueError, match="shard_size is for one-vs-all"):
+    with pytest.raises(ValueError, match="shard_size applies only to one-vs-all"):
         train(TopKClassifier(random_state=0), (X, y), tmp_path / "model", shard_size=3)
     assert not (tmp_path / "model").exists()
 
@@ -223,13 +223,13 @@ def test_interrupt_says_how_to_resume(small_problem, tmp_path, content):
             signal.raise_signal(signal.SIGINT)  # in the main thread, so it is raised here and nowhere else
         return False
 
-    message = r"4 of 12 labels are done and kept in .*; start it again with the same data and options to continue"
+    message = "4 of 12 labels are done and kept in .*; run it again with the same data and options to resume"
     with pytest.raises(TrainingInterrupted, match=message):
         train(OneVsAllClassifier(callback=interrupt), small_problem, tmp_path / "model", shard_size=2)
     inspected = CliRunner().invoke(make_app(), ["inspect", str(tmp_path / "model")])
     assert inspected.exit_code == 0
-    assert "4 of 12 labels are done" in " ".join(inspected.output.replace("│", " ").split())
-    with pytest.raises(ModelFormatError, match="training is unfinished: run the same train command again"):
+    assert "4 of 12 labels done" in " ".join(inspected.output.replace("│", " ").split())
+    with pytest.raises(ModelFormatError, match="training is unfinished; run the same train command again"):
         load(tmp_path / "model")
     train(OneVsAllClassifier(), small_problem, tmp_path / "model", shard_size=2)
     save(OneVsAllClassifier().fit(*small_problem), tmp_path / "undisturbed")
@@ -250,7 +250,7 @@ def test_interrupt_while_the_model_is_written_keeps_all_labels(small_problem, tm
 
 
 def test_memory_limit_that_is_too_low_is_reported_before_the_start(problem, store, tmp_path):
-    with pytest.raises(MemoryError, match="above the memory limit of 100 MB"):
+    with pytest.raises(MemoryError, match="exceeds the memory limit of 100 MB"):
         train(OneVsAllClassifier(**CLI), store, tmp_path / "model", memory_limit_mb=100)
     assert not (tmp_path / "model").exists()
 
@@ -296,7 +296,7 @@ def test_a_time_limit_of_the_callback_asks_for_shards_too(small_problem, tmp_pat
     train(OneVsAllClassifier(callback=limit), small_problem, tmp_path / "model", report=messages.append)
     assert "of disk" in messages[0]
     limit.deadline = 0.0
-    with pytest.raises(UnfinishedTrainingError, match=r"the time limit came first; \d of 12 labels are done"):
+    with pytest.raises(UnfinishedTrainingError, match=r"the time limit was reached; \d of 12 labels are done"):
         train(OneVsAllClassifier(callback=limit), small_problem, tmp_path / "late", shard_size=4)
 
 
@@ -306,7 +306,7 @@ def test_damaged_shard_is_named(small_problem, tmp_path):
         train(OneVsAllClassifier(callback=stop_after(6)), small_problem, out, shard_size=2)
     shard = sorted((out / WORK_FOLDER).glob("shards-*/*.npz"))[0]
     shard.write_bytes(shard.read_bytes()[:-40])
-    with pytest.raises(WidemarginError, match=f"{shard.name}.*delete it and start the training again"):
+    with pytest.raises(WidemarginError, match=f"{shard.name}.*delete it and run training again"):
         train(OneVsAllClassifier(), small_problem, out)
     shard.unlink()
     train(OneVsAllClassifier(), small_problem, out)

@@ -129,7 +129,7 @@ def test_a_useless_classifier_gets_a_column_that_changes_nothing():
         ([1.0, 2.0], [0, -1], {}, "class -1"),
         ([1.0, 2.0], [0, 1], {"n_classes": 1}, "at least 2"),
         ([1.0, 2.0], [0, 1], {"sample_weight": [0.0, 0.0]}, "0 for every row"),
-        ([1.0, 2.0], [0, 1], {"sample_weight": [1.0, -1.0]}, "at least 0"),
+        ([1.0, 2.0], [0, 1], {"sample_weight": [1.0, -1.0]}, "nonnegative"),
         ([], [], {}, "no rows"),
     ],
 )

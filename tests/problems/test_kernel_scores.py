@@ -50,9 +50,9 @@ def test_no_rows_and_no_support_are_fine():
 def test_coefficients_that_point_nowhere_are_refused():
     coef = sp.csr_array(COEF)
     coef.indices[0] = 99
-    with pytest.raises(ValueError, match="dual_coef: a column index is out of range"):
+    with pytest.raises(ValueError, match="dual_coef contains a column index that is out of range"):
         KernelScorer(None, np.arange(7), coef, INTERCEPT)
     support = sp.csr_array(SUPPORT)
     support.indices[0] = -1
-    with pytest.raises(ValueError, match="support: a column index is out of range"):
+    with pytest.raises(ValueError, match="support contains a column index that is out of range"):
         KernelScorer(make_kernel("linear"), support, sp.csr_array(COEF), INTERCEPT)

@@ -102,11 +102,11 @@ def test_what_a_callable_returns_is_checked(function, message):
     ("arguments", "message"),
     [
         ({"kernel": "cosine"}, "kernel must be one of linear, rbf, poly, sigmoid or a callable"),
-        ({"kernel": "rbf", "gamma": 0.0}, "gamma must be a number above 0"),
-        ({"kernel": "rbf", "gamma": "scale"}, "gamma must be a number above 0; got 'scale'"),
-        ({"kernel": "poly", "degree": 2.5}, "degree must be a whole number"),
+        ({"kernel": "rbf", "gamma": 0.0}, "gamma must be a positive number"),
+        ({"kernel": "rbf", "gamma": "scale"}, "gamma must be a positive number; got 'scale'"),
+        ({"kernel": "poly", "degree": 2.5}, "degree must be a nonnegative integer"),
         ({"kernel": "poly", "coef0": np.nan}, "coef0 must be a finite number"),
-        ({"kernel": "rbf", "params": {"a": 1}}, "are for callables"),
+        ({"kernel": "rbf", "params": {"a": 1}}, "apply only to callable kernels"),
     ],
 )
 def test_bad_parameters_are_refused(arguments, message):
@@ -115,7 +115,7 @@ def test_bad_parameters_are_refused(arguments, message):
 
 
 def test_an_unknown_word_for_gamma_is_refused():
-    with pytest.raises(ValueError, match="'scale', 'auto' or a number"):
+    with pytest.raises(ValueError, match="'scale', 'auto' or a positive number"):
         resolve_gamma("large", np.eye(2))
 
 
@@ -137,7 +137,7 @@ def test_a_training_kernel_gives_columns_and_strips_of_one_matrix(precomputed):
     ("K", "message"),
     [
         (np.zeros((3, 2)), "must be square"),
-        (np.array([[1.0, 0.5], [0.4, 1.0]]), "not symmetric: entries differ by up to 0.1"),
+        (np.array([[1.0, 0.5], [0.4, 1.0]]), "not symmetric: mirrored entries differ by up to 0.1"),
         (np.array([[1.0, np.inf], [np.inf, 1.0]]), "NaN or infinity"),
     ],
 )

@@ -213,8 +213,8 @@ BAD_INPUT = {
     "k is 0": (lambda: SCORER.top_k(np.ones((2, 3)), 0), "k must be at least 1"),
     "no thread": (lambda: SCORER.top_k(np.ones((2, 3)), 1, n_threads=0), "n_threads"),
     "no memory": (lambda: LinearScorer(np.ones((4, 3)), memory_limit_mb=0).scores(np.ones((2, 3))), "memory_limit_mb"),
-    "a label too high": (lambda: SCORER.label_scores(np.ones((1, 3)), [4]), "outside 0 … 3"),
-    "a label below 0": (lambda: SCORER.label_scores(np.ones((1, 3)), [-1]), "outside 0 … 3"),
+    "a label too high": (lambda: SCORER.label_scores(np.ones((1, 3)), [4]), "must be between 0 and 3"),
+    "a label below 0": (lambda: SCORER.label_scores(np.ones((1, 3)), [-1]), "must be between 0 and 3"),
     "labels as floats": (lambda: SCORER.label_scores(np.ones((1, 3)), [0.5]), "label indices"),
     "too few labels": (lambda: SCORER.label_scores(np.ones((2, 3)), [0]), "2 label indices"),
     "indicator too narrow": (
@@ -222,13 +222,13 @@ BAD_INPUT = {
         "one column per label",
     ),
     "coef is a vector": (lambda: LinearScorer(np.ones(3)), "coef must have shape"),
-    "coef has a bad index": (lambda: LinearScorer(broken_csr(indices=[0, 7, 1])), "coef: a column index"),
-    "coef has a bad indptr": (lambda: LinearScorer(broken_csr(indptr=[0, 9, 3])), "coef: indptr"),
+    "coef has a bad index": (lambda: LinearScorer(broken_csr(indices=[0, 7, 1])), "coef contains a column index"),
+    "coef has a bad indptr": (lambda: LinearScorer(broken_csr(indptr=[0, 9, 3])), "indptr of coef"),
     "X has a bad index": (lambda: SCORER.top_k(broken_csr(indices=[0, -1, 1]), 1), "X: a column index"),
     "X has a bad indptr": (lambda: SCORER.top_k(broken_csr(indptr=[0, 9, 3]), 1), "X: indptr"),
-    "X has a short indptr": (lambda: SCORER.top_k(broken_csr(indptr=[0, 1]), 1), "X: indptr"),
+    "X has a short indptr": (lambda: SCORER.top_k(broken_csr(indptr=[0, 1]), 1), "indptr of X"),
     "intercept is short": (lambda: LinearScorer(np.ones((2, 3)), [1.0]), "intercept must have shape"),
-    "intercept is NaN": (lambda: LinearScorer(np.ones((1, 3)), [np.nan]), "not finite"),
+    "intercept is NaN": (lambda: LinearScorer(np.ones((1, 3)), [np.nan]), "NaN or infinity"),
 }
 
 

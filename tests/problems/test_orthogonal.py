@@ -193,9 +193,9 @@ def test_a_given_matrix_is_taken_as_it_is():
     [
         ((0, 2), -0.1, r"K\[0, 2\] = -0.1 is negative"),
         ((0, 2), np.nan, r"K\[0, 2\] = nan is not finite"),
-        ((0, 1), 0.1, "differs from its mirror image"),
-        ((4, 5), 0.1, "differs from its mirror image"),
-        ((2, 0), 0.2, "differs from its mirror image"),
+        ((0, 1), 0.1, "differs from its transposed entry"),
+        ((4, 5), 0.1, "differs from its transposed entry"),
+        ((2, 0), 0.2, "differs from its transposed entry"),
         ((3, 3), 0.0, r"K\[3, 3\] = 0 is not positive"),
     ],
 )

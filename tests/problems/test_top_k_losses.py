@@ -152,9 +152,9 @@ def test_bad_parameters_and_shapes_are_named():
     with pytest.raises(ValueError, match="k must be at least 1"):
         TopKHinge(0)
     for smoothing in (-1.0, np.nan, np.inf):
-        with pytest.raises(ValueError, match="smoothing must be a number of at least 0"):
+        with pytest.raises(ValueError, match="smoothing must be a nonnegative number"):
             TopKHinge(1, smoothing=smoothing)
-    with pytest.raises(ValueError, match=r"k=3, but there are only 2 wrong class\(es\)"):
+    with pytest.raises(ValueError, match=r"k=3 is too large, because there are only 2 wrong class\(es\)"):
         TopKHinge(3).value(np.zeros((1, 2)))
     with pytest.raises(ValueError, match="margins must have shape"):
         TopKHinge(1).gradient(np.zeros(2))

@@ -165,5 +165,5 @@ def test_sparse_right_hand_sides_stay_sparse():
 
 def test_a_tree_with_too_many_pairs_is_refused():
     chain = np.arange(-1, 70_000)
-    with pytest.raises(ValueError, match="pairs of a node and an ancestor"):
+    with pytest.raises(ValueError, match="node-ancestor pairs"):
         AncestorPaths.of(chain)

@@ -222,5 +222,5 @@ def test_the_file_appears_whole_or_not_at_all(rows, tmp_path, monkeypatch):
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
     monkeypatch.setitem(sys.modules, "jinja2", None)
-    with pytest.raises(MissingExtraError, match=r"a report needs jinja2: pip install 'widemargin\[report\]'"):
+    with pytest.raises(MissingExtraError, match=r"a report requires jinja2; run: pip install 'widemargin\[report\]'"):
         write_report(path, model, X, Y)

@@ -251,7 +251,7 @@ def test_progress_is_printed_and_the_callback_stops(data, model, capsys):
     if isinstance(model, Wsabie):
         model.fit(*data)
     else:
-        with pytest.warns(ConvergenceWarning, match="the callback asked for it"):
+        with pytest.warns(ConvergenceWarning, match="the callback requested it"):
             model.fit(*data)
     assert (len(calls), model.status_) == (1, Status.STOPPED)
     assert "1 of" in capsys.readouterr().out
@@ -267,9 +267,9 @@ def test_stopping_early_warns_with_the_gap(data):
     [
         (TopPush(C=0.0), r"'C' parameter .* \(0.0, inf\)"),
         (TopPush(reduction="pairs"), "'reduction' parameter of"),
-        (TopPush(class_weight={9: 1.0}), "class_weight names 9"),
+        (TopPush(class_weight={9: 1.0}), "class_weight contains 9"),
         (RecallAtK(k=0), r"'k' parameter .* \[1, inf\)"),
-        (RecallAtK(k=4), "k=4, but y has 4 classes; k can be at most 3"),
+        (RecallAtK(k=4), "k=4 is too large, because y has 4 classes; k must be at most 3"),
         (RecallAtK(tol=-1.0), r"'tol' parameter .* \(0.0, inf\)"),
         (Wsabie(embedding_size=0), r"'embedding_size' parameter .* \[1, inf\)"),
         (Wsabie(Q=-1), r"'Q' parameter .* \[0, inf\)"),

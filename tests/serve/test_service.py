@@ -95,8 +95,8 @@ def test_facts_health_and_meters(client, model):
     [
         ({}, "send either rows or texts"),
         ({"rows": []}, "at least one row"),
-        ({"rows": [[1.0]]}, "row 0 has 1 values; send one for each of the 3 features"),
-        ({"rows": [{"indices": [3], "values": [1.0]}]}, "row 0 has feature 3"),
+        ({"rows": [[1.0]]}, "row 0 has 1 values; send one value for each of the 3 features"),
+        ({"rows": [{"indices": [3], "values": [1.0]}]}, "row 0 contains feature 3"),
         ({"rows": [{"indices": [0, 0], "values": [1.0, 2.0]}]}, "a feature twice"),
         ({"rows": [{"indices": [0], "values": []}]}, "same length"),
         ({"rows": [[0.0, 0.0, 0.0]], "kk": 3}, "kk"),

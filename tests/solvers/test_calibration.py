@@ -180,5 +180,5 @@ def test_arrays_that_do_not_fit_are_refused():
         with pytest.raises(ValueError, match="calibration"):
             Calibration.from_arrays("isotonic", wrong, 1, None)
     for method in ("sigmoid", "nonsense"):
-        with pytest.raises(ValueError, match="do not fit"):
+        with pytest.raises(ValueError, match="do not match"):
             Calibration.from_arrays(method, arrays, 1, None)

@@ -188,5 +188,5 @@ def test_bad_outputs_are_named():
         continuous_code([1.0, 2.0], [0, 1])
     with pytest.raises(ValueError, match="h_new must have shape"):
         incremental_column([[1.0]], [0], [[1.0], [0.0]], [[1.0]])
-    with pytest.raises(ValueError, match="they must agree"):
+    with pytest.raises(ValueError, match="they must have the same number of columns"):
         incremental_margins([[1.0]], [0], [[1.0, 2.0]])

@@ -155,7 +155,7 @@ def test_alpha_at_its_limit_is_trained_by_the_compiled_ascent():
     assert with_kernel.certificate.decrease_gap <= 1e-5
     with pytest.raises(NotPositiveDefiniteError, match="convex only up to"):
         OrthogonalPenalty.of_tree(tree, 1.0001 * limit)
-    with pytest.raises(ValueError, match="needs a strongly convex penalty"):
+    with pytest.raises(ValueError, match="requires a strongly convex penalty"):
         solve_dual_averaging(X, losses, penalty)
 
 
@@ -202,15 +202,15 @@ def test_a_K_that_is_not_convex_is_refused_and_a_node_without_penalty_named():
         OrthogonalPenalty.of_matrix(TREE, any_matrix(0, share=1.001))
     K = any_matrix(0)
     K[3] = K[:, 3] = 0.0
-    with pytest.raises(ValueError, match=r"K\[3, 3\] = 0 is not positive; .* weights of any size"):
+    with pytest.raises(ValueError, match=r"K\[3, 3\] = 0 is not positive; .* unbounded"):
         OrthogonalPenalty.of_matrix(TREE, K)
     X, labels, _ = draw(0)
     losses, penalty = tree_losses("orthogonal", TREE, labels), OrthogonalPenalty.of_matrix(TREE, any_matrix(0))
     with pytest.raises(ValueError, match="use solve_dense_joint_dual"):
         solve_joint_dual(X, losses, penalty)
-    with pytest.raises(ValueError, match=r"more than memory_limit_mb=0\.001"):
+    with pytest.raises(ValueError, match=r"exceeds memory_limit_mb=0\.001"):
         solve_dense_joint_dual(X, losses, penalty, memory_limit_mb=0.001)
-    with pytest.raises(ValueError, match="scale the features"):
+    with pytest.raises(ValueError, match="scale down the features"):
         solve_dense_joint_dual(1e200 * X, losses, penalty)
     with pytest.raises(ValueError, match="use a smaller C"):
         solve_dense_joint_dual(X, tree_losses("orthogonal", TREE, labels, C=1e307), penalty)

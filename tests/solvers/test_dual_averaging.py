@@ -148,7 +148,7 @@ def test_callback_and_time_limit_stop():
 def test_an_overflow_ends_with_a_warning_and_bounds_that_hold():
     X, losses, _ = make_problem("orthogonal", {}, TREES[0])
     penalty = tree_penalty("orthogonal", TREES[0], K=np.diag([5000.0, 5000.0, 1.0, 1.0, 1.0, 1.0]))
-    with pytest.warns(RuntimeWarning, match="left the range of floating-point numbers in iteration"):
+    with pytest.warns(RuntimeWarning, match="overflowed in iteration"):
         result = solve_dual_averaging(X, losses, penalty, max_iter=5000)
     assert result.status is Status.STOPPED
     assert 0.0 <= result.certificate.dual <= result.certificate.primal <= losses.at_zero

@@ -303,7 +303,7 @@ def test_wrong_input_is_named():
     with pytest.raises(ValueError, match="NaN or infinity"):
         solve_joint_dual(X, losses, penalty)
     X[3, 2] = 1e200
-    with pytest.raises(ValueError, match="scale the features"):
+    with pytest.raises(ValueError, match="scale down the features"):
         solve_joint_dual(X, losses, penalty)
     with pytest.raises(ValueError, match="use a smaller C"):
         solve_joint_dual(X[:, :2], tree_losses("orthogonal", losses.tree, losses.node + 1, C=1e300), penalty)

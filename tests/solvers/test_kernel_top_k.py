@@ -334,7 +334,7 @@ def test_negative_curvature_is_refused():
 def test_arguments_that_do_not_fit_are_refused():
     X, y, weights = make_rows()
     kernel = TrainingKernel(X, RBF)
-    with pytest.raises(ValueError, match="the kernel has 24 rows, y 23"):
+    with pytest.raises(ValueError, match="the kernel has 24 rows, y has 23"):
         solve_kernel_top_k(kernel, y[1:], 5, TopKHinge(1), weights)
-    with pytest.raises(ValueError, match="k=5, but there are only 4 wrong"):
+    with pytest.raises(ValueError, match="k=5 is too large, because there are only 4 wrong"):
         solve_kernel_top_k(kernel, y, 5, TopKHinge(5), weights)

@@ -353,14 +353,14 @@ def test_better_starts_take_fewer_steps_on_generated_text(loss):
     [
         (
             {"init_params": {"lambda": 1.0}},
-            r"unknown key 'lambda' in init_params; the keys are 'lam', 's', 't', 'strict'",
+            "unknown key 'lambda' in init_params; the valid keys are 'lam', 's', 't', 'strict'",
         ),
-        ({"init_params": {"lam": np.nan}}, r"init_params\['lam'\] must be a finite number, got nan"),
-        ({"init_params": {"s": "1"}}, r"init_params\['s'\] must be a finite number, got '1'"),
-        ({"init_params": {"t": True}}, r"init_params\['t'\] must be a finite number, got True"),
-        ({"init_params": {"strict": 1}}, r"init_params\['strict'\] must be True or False, got 1"),
+        ({"init_params": {"lam": np.nan}}, r"init_params\['lam'\] must be a finite number; got nan"),
+        ({"init_params": {"s": "1"}}, r"init_params\['s'\] must be a finite number; got '1'"),
+        ({"init_params": {"t": True}}, r"init_params\['t'\] must be a finite number; got True"),
+        ({"init_params": {"strict": 1}}, r"init_params\['strict'\] must be True or False; got 1"),
         ({"init_params": [1.0]}, r"init_params must be a dictionary or None"),
-        ({"init": "bias", "fit_intercept": False}, "init='bias' needs an intercept"),
+        ({"init": "bias", "fit_intercept": False}, "init='bias' requires an intercept"),
     ],
 )
 def test_starts_without_meaning_are_refused(data, options, message):

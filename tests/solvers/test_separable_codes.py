@@ -68,7 +68,7 @@ def test_the_program_has_the_shortest_code(norm):
 def test_outputs_that_no_code_separates_are_an_error(norm, seed):
     h, y = make(seed, 3.0)
     assert by_clarabel(h, y, 4, norm) is None
-    with pytest.raises(ValueError, match="with every code the margin of some row is too small by at least 1"):
+    with pytest.raises(ValueError, match="with every code, the margin of some row is too small by at least 1"):
         continuous_code(h, y, norm=norm, C=np.inf)
 
 
@@ -121,15 +121,15 @@ def test_a_kernel_separates_what_rows_do_not():
     scores = learned.scores(h)
     assert (scores[np.arange(20), y] - scores[np.arange(20), 1 - y]).min() >= 1.0 - 1e-9
     twice, classes = np.vstack([h, h[:1]]), np.append(y, 1 - y[0])
-    with pytest.raises(ValueError, match="not separable, or nearly so"):
+    with pytest.raises(ValueError, match="not separable, or only barely"):
         continuous_code(twice, classes, norm="l2", C=np.inf, kernel=kernel, max_iter=2000)
 
 
 def test_a_bound_on_the_norm_may_exclude_every_such_code():
     h, y = make(0, 0.3)
-    with pytest.raises(ValueError, match="C=inf asks for a code without any loss, which a norm_bound may exclude"):
+    with pytest.raises(ValueError, match="C=inf requires a zero-loss code, which norm_bound may exclude"):
         continuous_code(h, y, C=np.inf, norm_bound=1.0)
-    with pytest.raises(ValueError, match="norm_bound may exclude the code without any loss that C=inf asks for"):
+    with pytest.raises(ValueError, match="norm_bound may exclude the zero-loss code that C=inf requires"):
         OutputCodeClassifier(learn="l1", C=np.inf, norm_bound=1.0).fit(h, y)
 
 
@@ -146,5 +146,5 @@ def test_the_classifier_takes_an_infinite_cost(norm, tmp_path):
     loaded = load(tmp_path / "m")
     assert np.isinf(loaded.C)
     assert loaded.certificate_ == model.certificate_
-    with pytest.raises(ValueError, match="C=inf asks for a code without any loss"):
+    with pytest.raises(ValueError, match="C=inf requires a zero-loss code"):
         OutputCodeClassifier(learn=norm, C=np.inf, random_state=0).fit(rng.normal(size=(60, 3)), y)

@@ -44,7 +44,7 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if error.name not in {"typer", "rich", "click"}:
             raise
-        sys.exit("The command line needs typer and rich: pip install 'widemargin[cli]'")
+        sys.exit("The command-line interface requires typer and rich; run: pip install 'widemargin[cli]'")
     except KeyboardInterrupt:  # before a command starts; later ones are caught there
         print_note("interrupted")
         sys.exit(INTERRUPTED)
@@ -88,7 +88,7 @@ def make_app() -> Any:
         name="widemargin",
         cls=Commands,
         help=SUMMARY,
-        epilog="Try it on embedded data: widemargin demo",
+        epilog="Try it on bundled data: widemargin demo",
         no_args_is_help=True,
         rich_markup_mode=None,  # plain help: rich would add 0.1 s to the start
         pretty_exceptions_enable=False,
@@ -155,7 +155,7 @@ def _failures_explained(writes: bool) -> Iterator[None]:
         print_note(f"interrupted; {error}")
         raise SystemExit(INTERRUPTED) from None
     except KeyboardInterrupt:
-        print_note(f"interrupted{'; no unfinished result was left' if writes else ''}")
+        print_note(f"interrupted{'; no partial output was left behind' if writes else ''}")
         raise SystemExit(INTERRUPTED) from None
 
 

@@ -25,7 +25,7 @@ def run(given: Given) -> None:
     tree = None if given.taxonomy is None else Taxonomy.from_tsv(given.taxonomy)
     spec = inputs.table_spec(given)
     rows = _numbers(given, tree) if spec is None else _texts(given, spec)
-    with console.time_bar("trial of every method") as report:
+    with console.time_bar("comparing methods") as report:
         result = compare(
             **rows,
             taxonomy=tree,
@@ -50,7 +50,7 @@ def run(given: Given) -> None:
 def train_command(result: Comparison, given: Given) -> str:
     """The command that trains the recommended method, for a shell; into a folder that does not exist yet."""
     estimator = result.recommended.estimator
-    panels = ["Data", "Tables of text", *(["Trees"] if hasattr(estimator, "taxonomy") else [])]
+    panels = ["Data", "Text tables", *(["Trees"] if hasattr(estimator, "taxonomy") else [])]
     folders = itertools.chain(["model"], (f"model-{number}" for number in itertools.count(2)))
     out = next(name for name in folders if not Path(name).exists())
     source = f"./{given.data}" if str(given.data).startswith("-") else str(given.data)
@@ -115,13 +115,17 @@ def notes(result: Comparison) -> list[str]:
     if about["lists_of_one_label"]:
         lines.append("Every list has exactly one label, so the labels were compared as classes.")
     if about["folds"] < about["folds_asked"]:
-        lines.append(f"There was time for {about['folds']} of {about['folds_asked']} folds.")
+        lines.append(f"The budget allowed {about['folds']} of {about['folds_asked']} folds.")
     if about["share_of_rows"] < 1.0:
         lines.append(
-            f"Only {about['share_of_rows']:.0%} of the rows fit the budget; a larger one may change the order."
+            f"Only {about['share_of_rows']:.0%} of the rows could be used within the budget; with a larger budget, "
+            "the order may change."
         )
     if any(method.stopped for method in result.methods):
-        lines.append("* the budget stopped a fit before its tolerance; the gap says how far it was.")
+        lines.append(
+            "* A fit was stopped by the budget before it reached its tolerance; the gap bounds its distance from the "
+            "optimum."
+        )
     lines += [f"{name} was not tried: {why}." for name, why in result.not_tried.items()]
     return lines
 

@@ -1,4 +1,4 @@
-"""`widemargin demo`: every family on embedded data, certified and measured, compared, and a report to look at.
+"""`widemargin demo`: every family on bundled data, certified and measured, compared, and a report to look at.
 
 Debian packages have several tags each: one-vs-all. WordNet's animals have one label each, in a tree: the top-k SVM, an
 output code and orthogonal transfer; on them methods are compared, each with its own C, by exact accuracy.
@@ -64,7 +64,7 @@ def run(given: Given) -> None:
     if given.json:
         console.print_json({"models": rows, "comparison": result.to_dict(), "report": report, "folder": str(out)})
         return
-    print_comparison(result, "Animals, every method with its own C", brief=True)
+    print_comparison(result, "Animals, each method with its own C", brief=True)
     _print_end(out, report, time.monotonic() - started)
 
 
@@ -96,9 +96,11 @@ def _trained(out: Path, method: str, parameters: dict[str, Any], data: Any, name
 
 def _print_models(rows: list[dict[str, Any]], tags: Any, animals: Any) -> None:
     """One line per family."""
-    print(f"tags     {_size(tags)}: Debian packages, several tags each")
-    print(f"animals  {_size(animals)}: WordNet's words, one label each, in a tree\n")
-    table = Table(title="Every family, on held-out rows", title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+    print(f"tags     {_size(tags)}: Debian packages with several tags each")
+    print(f"animals  {_size(animals)}: WordNet words, one label each, in a tree\n")
+    table = Table(
+        title="Every model family, on held-out rows", title_justify="left", title_style="bold", box=box.SIMPLE_HEAD
+    )
     table.add_column("method", no_wrap=True)
     for name in ("data", "@1", "@3", "@5", "gap", "CPU s", "model"):
         table.add_column(name, justify="right", no_wrap=True)
@@ -114,9 +116,9 @@ def _print_models(rows: list[dict[str, Any]], tags: Any, animals: Any) -> None:
             console.size_text(row["model_bytes"]),
         )
     console.output().print(table)
-    print("@k    tags: share of the top k that are right; animals: how often the true label")
-    print("      is among the top k")
-    print("gap   certified: how far at most the objective is from its optimum, relative\n")
+    print("@k    tags: share of the top k labels that are correct; animals: share of rows")
+    print("      whose true label is among the top k")
+    print("gap   certified upper bound on the relative distance from the optimum\n")
 
 
 def _size(data: Any) -> str:
@@ -127,17 +129,17 @@ def _compared(animals: Any) -> Comparison:
     """All methods that fit the animals, on the test part."""
     held_out: dict[str, Any] = {"X_test": animals.X_test, "y_test": animals.y_test, "taxonomy": animals.taxonomy}
     limits: dict[str, Any] = {"methods": COMPARED, "budget": BUDGET, "normalize": True, "n_jobs": -1}
-    with console.time_bar("trial of every method") as report:
+    with console.time_bar("comparing methods") as report:
         return compare(animals.X_train, animals.y_train, **held_out, **limits, report=report)
 
 
 def _print_end(out: Path, report: str | None, seconds: float) -> None:
-    print(f"\nDone in {seconds:.0f} s. The models are in {out}; look at one with")
+    print(f"\nDone in {seconds:.0f} s. The models are in {out}; to inspect one, run")
     print(f"    widemargin inspect {out / 'one-vs-all'}")
     if report is None:
-        print("For a report: pip install 'widemargin[report]'")
+        print("For a report, run: pip install 'widemargin[report]'")
     else:
-        print(f"A report on the tags is in {report}; open it in a browser.")
+        print(f"The report on the tags is in {report}; open it in a browser.")
 
 
 def _write_report(out: Path, model: Any, data: Any) -> str | None:
@@ -147,6 +149,6 @@ def _write_report(out: Path, model: Any, data: Any) -> str | None:
     except MissingExtraError:
         return None
     path = out / "report.html"
-    part = "the test part of the embedded data"
+    part = "the test rows of the bundled data"
     write_report(path, model, data.X_test, data.y_test, title=REPORT_TITLE, data_name=part)
     return str(path)

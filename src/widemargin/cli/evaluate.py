@@ -42,9 +42,11 @@ def depths_within(ks: list[int], n_labels: int, *, given: bool) -> list[int]:
     within = [k for k in ks if k <= n_labels]
     left_out = ", ".join(str(k) for k in ks if k > n_labels)
     if not within:
-        raise ValueError(f"--k {left_out} is more than the {n_labels:,} labels of the model; give a smaller number")
+        raise ValueError(f"--k {left_out} exceeds the number of labels, {n_labels:,}; use a smaller value")
     if given and left_out:
-        warnings.warn(f"--k {left_out} is left out: the model has {n_labels:,} labels", UserWarning, stacklevel=2)
+        warnings.warn(
+            f"--k {left_out} is ignored, because the model has only {n_labels:,} labels", UserWarning, stacklevel=2
+        )
     return within
 
 
@@ -180,7 +182,7 @@ def report(given: Given) -> None:
         return
     rows = [
         ("rows", f"{written['rows']:,}"),
-        ("labels", f"{written['labels']:,}, {written['labels_listed']:,} of them in the table"),
+        ("labels", f"{written['labels']:,}, of which {written['labels_listed']:,} are in the table"),
         ("pictures", ", ".join(written["pictures"])),
         ("mistakes", f"{written['mistakes']:,}"),
         ("size", console.size_text(written["bytes"])),

@@ -42,12 +42,12 @@ def table_spec(given: Given) -> TableSpec | None:
     if given.text is None:
         if is_table(given.data):
             example = "--text title,body --labels tags"
-            raise ValueError(f"{given.data} is a table: name its text columns and its label column, as in {example}")
+            raise ValueError(f"{given.data} is a table; name its text columns and its label column, as in {example}")
         return None
     if given.labels is None:
-        raise ValueError("--labels is missing; with --text, it names the label column")
+        raise ValueError("--labels is missing; with --text, use it to name the label column")
     if given.features is not None:
-        raise ValueError("--features does not apply to text, whose features are its terms; leave it out")
+        raise ValueError("--features does not apply to text, where the features are the terms; leave it out")
     names = {"delimiter": given.delimiter, "quotes": given.quotes is not False, "encoding": given.encoding or "utf-8"}
     found = table_format(given.data)
     return TableSpec(tuple(given.text), str(given.labels), given.label_sep, **names, format=found)
@@ -105,19 +105,19 @@ def read_table(path: Path, spec: TableSpec, skip_unlabelled: bool = False) -> Te
 
 def no_rows(path: Any) -> DataFormatError:
     """The error for data without rows."""
-    return DataFormatError("the data have no rows", path=path, remedy="give at least one")
+    return DataFormatError("the data contain no rows", path=path, remedy="provide at least one row")
 
 
 def refuse_table(data: Path, command: str) -> None:
     """Raise an error for a table where rows of numbers are wanted."""
     if is_table(data):
-        raise ValueError(f"{data} is a table of text, but {command} takes rows of numbers; use train with --text")
+        raise ValueError(f"{data} is a text table, but {command} requires numeric rows; use train with --text")
 
 
 def _labelled(dataset: Dataset, skip_unlabelled: bool) -> Dataset:
     """The dataset, without rows that have no label if they are to be skipped; an error if none has labels."""
     if dataset.Y is None:
-        raise DataFormatError("the data have no labels", path=dataset.path, remedy="give rows with their labels")
+        raise DataFormatError("the data contain no labels", path=dataset.path, remedy="use labelled rows")
     if not skip_unlabelled or dataset.Y.ndim == 1:
         return dataset
     kept = np.flatnonzero(np.diff(sp.csr_array(dataset.Y).indptr))
@@ -127,7 +127,7 @@ def _labelled(dataset: Dataset, skip_unlabelled: bool) -> Dataset:
 
 
 def _note_skipped(n_skipped: int, n_kept: int) -> None:
-    print_note(f"{n_skipped:,} of {n_skipped + n_kept:,} rows have no label and are left out")
+    print_note(f"{n_skipped:,} of {n_skipped + n_kept:,} rows have no label and are skipped")
 
 
 def _split(dataset: Dataset, test_size: float | None, seed: int | None) -> tuple[Dataset, Dataset | None]:
@@ -137,7 +137,10 @@ def _split(dataset: Dataset, test_size: float | None, seed: int | None) -> tuple
     n_rows = dataset.X.shape[0]
     n_test = round(test_size * n_rows)
     if not 0 < n_test < n_rows:
-        raise ValueError(f"--test-size {test_size:g} leaves no rows to train on or to measure; there are {n_rows:,}")
+        raise ValueError(
+            f"--test-size {test_size:g} leaves either no rows for training or none for testing; the data have "
+            f"{n_rows:,} rows"
+        )
     order = np.random.default_rng(seed or 0).permutation(n_rows)
     train, test = np.sort(order[n_test:]), np.sort(order[:n_test])
     parts = []
@@ -147,7 +150,7 @@ def _split(dataset: Dataset, test_size: float | None, seed: int | None) -> tuple
     return parts[0], parts[1]
 
 
-def _labels_of_table(rows: TextRows, remedy: str = "give") -> Any:
+def _labels_of_table(rows: TextRows, remedy: str = "use") -> Any:
     """The labels of a table that was read, after hints about their form."""
     if rows.n_skipped:
         _note_skipped(rows.n_skipped, rows.n_rows)
@@ -155,7 +158,7 @@ def _labels_of_table(rows: TextRows, remedy: str = "give") -> Any:
         _hint_of_lists(rows, remedy)
     y = rows.y()
     if isinstance(y, list) and rows.n_rows and not any(y):
-        raise DataFormatError(f"column {rows.labels!r} has no labels", path=rows.path)
+        raise DataFormatError(f"column {rows.labels!r} contains no labels", path=rows.path)
     return y
 
 
@@ -179,10 +182,10 @@ def _hint_of_lists(rows: TextRows, remedy: str) -> None:
     mark = None if given and any(given in cell for cell in cells) else separator_of(cells)
     if mark is not None:
         example = min((cell for cell in cells if mark in cell), key=lambda cell: (len(cell), cell))
-        why = f", because none contains {given!r}" if given else ""
+        why = f", because no cell contains {given!r}" if given else ""
         warnings.warn(
-            f"{rows.path}: column {rows.labels!r} has cells such as {example!r}, each taken as one label{why}; if they "
-            f"are lists of labels, {remedy} --label-sep '{mark}'",
+            f"{rows.path}: column {rows.labels!r} contains cells such as {example!r}, each of which is read as one "
+            f"label{why}; if they are lists of labels, {remedy} --label-sep '{mark}'",
             DataFormatWarning,
             stacklevel=1,  # always the same place, to be shown once
         )
@@ -242,7 +245,7 @@ def targets_for(method: str, dataset: Dataset, taxonomy: Any = None) -> EncodedT
         return targets.renamed(np.array(names.tolist()))
     if method == "one-vs-all" or targets.kind != "multilabel":
         return targets
-    remedy = "train on rows with one label each, or with --method one-vs-all"
+    remedy = "use rows with one label each, or --method one-vs-all"
     return _as_classes(dataset, f"--method {method} takes one label per row", remedy)
 
 
@@ -253,7 +256,7 @@ def _as_classes(dataset: Dataset, need: str, remedy: str) -> EncodedTargets:
     if np.any(counts != 1):
         row = int(np.argmax(counts != 1))
         raise DataFormatError(
-            f"{need}, but the file has lists of labels: row {row} (counted from 0) has {counts[row]}",
+            f"{need}, but the file contains lists of labels: row {row} (counting from 0) has {counts[row]}",
             path=dataset.path,
             remedy=remedy,
         )
@@ -279,7 +282,7 @@ def open_model(folder: Path, given: Given | None = None) -> OpenModel:
     model = load(folder)
     if not hasattr(model, "steps"):
         if form:
-            raise ValueError(f"{folder} takes rows of numbers, not text; leave out the table options")
+            raise ValueError(f"{folder} was trained on numeric rows, not on text; leave out the table options")
         return OpenModel(model)
     if isinstance(form.get("text"), list):
         form["text"] = tuple(form["text"])
@@ -289,7 +292,7 @@ def open_model(folder: Path, given: Given | None = None) -> OpenModel:
         return OpenModel(model[-1], model[0], replace(spec, **form))
     spec = replace(spec.for_file(data), **form)
     if not spec.text:
-        raise ValueError(f"{data}: the model does not know the text columns; name them with --text")
+        raise ValueError(f"{data}: the model does not record the text columns; name them with --text")
     return OpenModel(model[-1], model[0], spec)
 
 
@@ -299,18 +302,18 @@ def load_for_model(model: OpenModel, given: Given, data: Path | None = None) -> 
     classifier, vectorizer, spec = model
     if spec is None:
         if is_table(path):
-            raise DataFormatError("the file is a table of text, but the model takes rows of numbers", path=path)
+            raise DataFormatError("the file is a text table, but the model was trained on numeric rows", path=path)
         dataset = load_data(path, **reading_options(classifier, path, given))
         check_rows_fit(classifier, path, *dataset.X.shape)
         return _labelled(dataset, given.skip_unlabelled)
     if spec.labels is None:
-        raise ValueError(f"{path}: the model does not know the label column; name it with --labels")
+        raise ValueError(f"{path}: the model does not record the label column; name it with --labels")
     rows = TextRows(path, spec, skip_unlabelled=given.skip_unlabelled)
     texts = list(rows)
     if not texts:
         raise no_rows(path)
     # A model with one label per row takes whole cells as labels.
-    y = _labels_of_table(rows, "give" if classifier.kind_ == "multilabel" else "train the model with")
+    y = _labels_of_table(rows, "use" if classifier.kind_ == "multilabel" else "train the model with")
     return Dataset(vectorizer.transform(texts), y, None, None, str(path))
 
 
@@ -333,7 +336,7 @@ def check_rows_fit(classifier: Any, path: Path, n_rows: int, n_features: int) ->
         raise DataFormatError(
             f"the rows have {n_features:,} features, but the model has {classifier.n_features_in_:,}",
             path=path,
-            remedy="give rows with the same features as in training",
+            remedy="use rows with the same features as in training",
         )
 
 
@@ -353,7 +356,7 @@ def display_names(path: Path) -> dict[str, str]:
     for number, line in enumerate(path.read_text(encoding="utf-8-sig").splitlines(), start=1):
         label, tab, name = line.partition("\t")
         if not tab:
-            problem, remedy = "a line without a tab", "write label, tab, name"
+            problem, remedy = "the line has no tab", "write label, tab and name"
             raise DataFormatError(problem, path=path, line=number, remedy=remedy)
         shown[label] = name
     return shown
@@ -374,8 +377,8 @@ def labels_of_rows(classifier: Any, dataset: Dataset) -> Any:
     """For a model with one label per row: each row's label, as in `classes_` if it is there, in an array of objects."""
     targets = dataset.targets
     if targets.kind == "multilabel":
-        remedy = "evaluate on rows with one label each, or train on lists of labels"
-        targets = _as_classes(dataset, "the model gives one label per row", remedy)
+        remedy = "evaluate on rows with one label each, or train the model on lists of labels"
+        targets = _as_classes(dataset, "the model predicts one label per row", remedy)
     known, values = classifier.classes_.tolist(), targets.classes.tolist()
     if (targets.classes.dtype.kind in "biuf") != (classifier.classes_.dtype.kind in "biuf"):
         known, values = [*map(str, known)], [*map(str, values)]  # one has names where the other has numbers
@@ -395,9 +398,9 @@ def truth_in_model_columns(classifier: Any, dataset: Dataset) -> Any:
     targets, n_labels = dataset.targets, len(classifier.classes_)
     if targets.kind != "multilabel":
         raise DataFormatError(
-            "the model gives lists of labels, but the file has one label per row",
+            "the model predicts lists of labels, but the file has one label per row",
             path=dataset.path,
-            remedy="evaluate on rows with lists of labels, or train on rows with one label each",
+            remedy="evaluate on rows with lists of labels, or train the model on rows with one label each",
         )
     Y, known, names = targets.Y, [*map(str, classifier.classes_.tolist())], [*map(str, targets.classes.tolist())]
     # Numbers as names, which svmlight always has, are the columns of a model without names.
@@ -413,7 +416,7 @@ def truth_in_model_columns(classifier: Any, dataset: Dataset) -> Any:
         raise DataFormatError(
             f"the data have {Y.shape[1]:,} labels, but the model has {n_labels:,}",
             path=dataset.path,
-            remedy="evaluate data with the same label columns as in training, or name the labels of both",
+            remedy="use data with the same label columns as in training, or provide label names for both",
         )
     return Y
 
@@ -423,17 +426,21 @@ def _report_unknown(dataset: Dataset, unknown: list[str], n_labels: int, known: 
     if not unknown:
         return
     if len(unknown) == n_labels:
-        remedy = "name the labels of the file as those of the training data, in <name>_labels.txt next to it"
+        remedy = "provide label names that match the training data, in <name>_labels.txt next to the file"
         if is_table(dataset.path):
-            remedy = "write labels as in the training data, or give the column and separator: --labels, --label-sep"
+            remedy = (
+                "write the labels as in the training data, or set their column and separator with --labels and "
+                "--label-sep"
+            )
         raise DataFormatError(
-            f"the model knows none of the labels; the file has {unknown[0]!r}, the model {str(known[0])!r}",
+            f"none of the labels is known to the model; the file contains {unknown[0]!r}, the model has "
+            f"{str(known[0])!r}",
             path=dataset.path,
             remedy=remedy,
         )
     warnings.warn(
-        f"{dataset.path}: the model does not know {len(unknown):,} of {n_labels:,} labels, such as {unknown[0]!r}; "
-        "they count as misses",
+        f"{dataset.path}: {len(unknown):,} of {n_labels:,} labels, such as {unknown[0]!r}, are unknown to the model "
+        "and count as misses",
         DataFormatWarning,
         stacklevel=2,
     )

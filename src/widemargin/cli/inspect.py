@@ -37,7 +37,9 @@ def run(given: Given) -> None:
         else:
             console.print_table(title, [(str(w["feature"]), f"{w['weight']:+.4f}") for w in weights])
         return
-    summary = summarize(model, given.model) | text_facts(opened) | {"unfinished": unfinished}
+    summary = summarize(model, given.model) | text_facts(opened)
+    if unfinished is not None:
+        summary["unfinished"] = unfinished
     if given.json:
         console.print_json(summary)
         return
@@ -62,8 +64,8 @@ def _report_unfinished(unfinished: dict[str, Any], given: Given) -> None:
 
 def _unfinished_text(unfinished: dict[str, Any]) -> str:
     return (
-        f"unfinished, {unfinished['n_finished']:,} of {unfinished['n_labels']:,} labels are done; run the same train "
-        "command again to resume it, or with --restart to start over"
+        f"unfinished, with {unfinished['n_finished']:,} of {unfinished['n_labels']:,} labels done; run the same train "
+        "command again to resume it, or add --restart to start over"
     )
 
 
@@ -117,8 +119,8 @@ def table_rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
         rows.append(("worst label", f"{summary['worst_label']}: {certificate['worst']['relative_gap']:.2e}"))
     rows.append(("instructions", summary["instruction_set"]))
     rows.append(("parameters", parameters))
-    if summary.get("unfinished") is not None:
-        rows.append(("next training", _unfinished_text(summary["unfinished"])))
+    if "unfinished" in summary:
+        rows.append(("unfinished training", _unfinished_text(summary["unfinished"])))
     return rows
 
 
@@ -203,7 +205,7 @@ def largest_weights(model: Any, label: str, top: int) -> list[dict[str, Any]]:
     """The weights of one label that are largest in absolute value, largest first."""
     if not hasattr(model, "coef_"):
         why = "is an output code" if hasattr(model, "code_book_") else f"has kernel={model.kernel!r}"
-        raise ValueError(f"the model {why}, so it has no feature weights to show for a label; leave out --label")
+        raise ValueError(f"the model {why} and has no feature weights per label to show; leave out --label")
     on_tree = isinstance(model, HierarchicalClassifier)
     weights = _weights_of_node(model, label) if on_tree else _weights_of_label(model, label)
     weights = np.asarray(weights.toarray() if sp.issparse(weights) else weights, dtype=np.float64)[0]

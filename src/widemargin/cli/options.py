@@ -79,7 +79,7 @@ def columns(flag: str, text: str) -> list[str]:
     """The names of `--text title,body`."""
     names = list(map(str.strip, text.split(",")))
     if not all(names) or len(set(names)) != len(names):
-        raise ValueError(f"{flag} takes column names separated by commas, each once; got {text!r}")
+        raise ValueError(f"{flag} must be distinct column names separated by commas; got {text!r}")
     return names
 
 
@@ -93,7 +93,7 @@ def numbers(flag: str, text: str) -> list[float]:
     try:
         return [float(part) for part in text.split(",")]
     except ValueError:
-        raise ValueError(f"{flag} takes numbers separated by commas, such as 0.25,1,4; got {text!r}") from None
+        raise ValueError(f"{flag} must be numbers separated by commas, such as 0.25,1,4; got {text!r}") from None
 
 
 def depths(flag: str, text: str) -> list[int]:
@@ -103,7 +103,7 @@ def depths(flag: str, text: str) -> list[int]:
     except ValueError:
         ks = []
     if not ks or ks[0] < 1:
-        raise ValueError(f"{flag} takes whole numbers from 1 separated by commas, such as 1,3,5; got {text!r}")
+        raise ValueError(f"{flag} must be positive integers separated by commas, such as 1,3,5; got {text!r}")
     return ks
 
 
@@ -111,7 +111,7 @@ def lengths(flag: str, text: str) -> tuple[int, int]:
     """The shortest and longest length of `--ngrams 1,2`."""
     found = [int(part) if part.strip().isdecimal() else 0 for part in text.split(",")]
     if len(found) != 2 or not 1 <= found[0] <= found[1]:
-        raise ValueError(f"{flag} takes the shortest and the longest length, such as 1,2; got {text!r}")
+        raise ValueError(f"{flag} must be the minimum and maximum length, such as 1,2; got {text!r}")
     return found[0], found[1]
 
 
@@ -122,7 +122,7 @@ def count_or_share(flag: str, text: str) -> int | float:
     except ValueError:
         value = -1
     if value < 0 or (isinstance(value, float) and value > 1):
-        raise ValueError(f"{flag} takes a number of texts, such as 2, or a share, such as 0.01; got {text!r}")
+        raise ValueError(f"{flag} must be a number of texts, such as 2, or a fraction, such as 0.01; got {text!r}")
     return value
 
 
@@ -133,8 +133,8 @@ def number_or(*words: str, kind: Callable[[str], Any] = float) -> Parse:
         try:
             return text if text in words else kind(text)
         except ValueError:
-            what = "a number" if kind is float else "a whole number"
-            raise ValueError(f"{flag} takes {', '.join(words)} or {what}; got {text!r}") from None
+            what = "a number" if kind is float else "an integer"
+            raise ValueError(f"{flag} must be {', '.join(words)} or {what}; got {text!r}") from None
 
     return parse
 
@@ -143,7 +143,7 @@ def parse_seconds(flag: str, text: str) -> float:
     """A duration such as 90s, 10m or 1.5h; seconds without a unit."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", text.strip())
     if match is None or float(match[1]) == 0.0:
-        raise ValueError(f"{flag} takes a time such as 90s, 10m or 1.5h; got {text!r}")
+        raise ValueError(f"{flag} must be a time such as 90s, 10m or 1.5h; got {text!r}")
     return float(match[1]) * {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}[match[2]]
 
 
@@ -168,16 +168,17 @@ LOSSES = dict.fromkeys(BINARY, ("squared_hinge", "logistic")) | {"top-k": ("beta
 TRAINING = "train path compare"
 WITH_MODEL = "predict evaluate report"
 DATA, TABLE, TREES, CODE, KERNEL, RUN = (
-    "Data", "Tables of text", "Trees", "Output codes", "Kernels (top-k, trees, output-code with --learn l2)", "Running",
+    "Data", "Text tables", "Trees", "Output codes", "Kernels (top-k, trees, output-code with --learn l2)", "Running",
 )  # fmt: skip
 ONE_VS_ALL, TUNING = "One-vs-all", "Tuning"
 NUMBERS = (
-    "a file in the Extreme Classification Repository format or svmlight (plain or .gz), an .npz file, or a store "
-    "folder made by widemargin convert"
+    "a file in Extreme Classification Repository or svmlight format (plain or .gz), an .npz file, or a store folder "
+    "written by widemargin convert"
 )
-A_TABLE = "a table of text (.csv, .tsv, .jsonl, .parquet; text formats also .gz)"
+A_TABLE = "a table with text columns (.csv, .tsv, .jsonl, .parquet; all but .parquet also as .gz)"
 METRICS = (
-    "top_k_accuracy@k for one label per row, precision@k for several; on a tree also hierarchical_f1 or at_or_below@k."
+    "top_k_accuracy@k for one label per row, precision@k for several labels per row; for labels in a tree, also "
+    "hierarchical_f1 and at_or_below@k."
 )
 
 # Rows that have most of their columns in common.
@@ -190,261 +191,289 @@ text = partial(Option, commands=TRAINING, panel=TABLE, needs="text")
 OPTIONS: list[Option] = [
     Option("model", "", Path, "A model folder written by widemargin train.", f"{WITH_MODEL} inspect serve", ...),
     Option("data", "", Path, f"Rows and labels: {NUMBERS}; or {A_TABLE}.", f"{TRAINING} evaluate report", ...),
-    Option("data", "", Path, f"Rows: {NUMBERS}; or {A_TABLE}. - reads standard input.", "predict"),
+    Option("data", "", Path, f"Rows: {NUMBERS}; or {A_TABLE}. Use - for standard input.", "predict"),
     Option("source", "", Path, f"Rows and labels: {NUMBERS}.", "convert", ..., metavar="IN"),
-    Option("target", "", Path, "A name ending in .txt, .txt.gz (Extreme Classification Repository), .svm, .svm.gz "
-           "(svmlight) or .npz; any other name is a store folder, which training maps instead of reading.", "convert",
-           ..., metavar="OUT"),
-    Option("out", "--out -o", Path, "Folder for the model. An earlier model there is replaced when training succeeds.",
-           "train", ..., metavar="MODEL"),
+    Option("target", "", Path, "Output path. Its extension determines the format: .txt or .txt.gz (Extreme "
+           "Classification Repository), .svm or .svm.gz (svmlight), or .npz. Any other path is written as a store, a "
+           "folder that is memory-mapped during training.", "convert", ..., metavar="OUT"),
+    Option("out", "--out -o", Path, "Folder for the model. If it already contains a model, that model is replaced when "
+           "training succeeds.", "train", ..., metavar="MODEL"),
     Option("out", "--out -o", Path, "Folder for the best model.", "path", metavar="MODEL"),
-    Option("out", "--out -o", Path, "File to write; the ending .csv, .jsonl or .parquet sets the format.", "predict",
-           shown="standard output"),
+    Option("out", "--out -o", Path, "File to write; the extension .csv, .jsonl or .parquet determines the format.",
+           "predict", shown="standard output"),
     Option("out", "--out -o", Path, "File to write.", "report", Path("report.html"), metavar="HTML"),
     Option("out", "--out -o", Path, "Folder for the models.", "demo", Path("widemargin-demo")),
-    Option("method", "--method", tuple(METHODS), "Family of models. top-k and output-code take one label per row; "
-           "the last five take labels in a tree.", "train path", "one-vs-all"),
-    Option("test", "--test", Path, "Held-out rows, for the scores.", "path", ..., metavar="DATA"),
-    Option("test", "--test", Path, "Held-out rows.", "compare", shown="cross-validation", metavar="DATA"),
-    Option("methods", "--methods", str, "Methods to try, separated by semicolons.", "compare", shown="all that fit",
-           parse=names_between_semicolons),
-    Option("C", "--C -C", float, "Weight of the loss: a larger value fits the training rows more closely. "
-           "output-code: weight of the learned code's loss.", "train", shown="1", parameter="C"),
-    Option("C", "--C -C", str, "Weights of the loss, separated by commas.", "path", "0.0625,0.125,0.25,0.5,1,2,4,8,16",
+    Option("method", "--method", tuple(METHODS), "Method to use. top-k and output-code require one label per row; the "
+           "last five are for labels in a tree.", "train path", "one-vs-all"),
+    Option("test", "--test", Path, "Held-out rows on which the models are evaluated.", "path", ..., metavar="DATA"),
+    Option("test", "--test", Path, "Held-out rows on which the methods are compared.", "compare",
+           shown="cross-validation", metavar="DATA"),
+    Option("methods", "--methods", str, "Methods to compare, separated by semicolons.", "compare",
+           shown="all that apply", parse=names_between_semicolons),
+    Option("C", "--C -C", float, "Weight of the loss: a larger value fits the training rows more closely. For "
+           "output-code, this is the weight of the loss when the code is learned.", "train", shown="1", parameter="C"),
+    Option("C", "--C -C", str, "Values of C to try, separated by commas.", "path", "0.0625,0.125,0.25,0.5,1,2,4,8,16",
            parse=numbers),
-    Option("ks", "--ks", str, "Values of k for top-k, separated by commas.", "path", shown="1", parse=depths),
-    Option("k", "--k -k", str, "Depths of the ranking, separated by commas; the first decides.", "path", "1,3,5",
-           parse=depths),
-    Option("k", "--k -k", int, "Number of labels per row.", "predict", 5, min=1),
-    Option("k", "--k -k", str, "Depths, separated by commas.", "evaluate", shown="1,3,5; one label per row: 1 to 10",
-           parse=depths),
-    Option("threshold", "--threshold", float, "Leave out labels whose score (calibrated models: probability) is "
-           "below this.", "predict"),
+    Option("ks", "--ks", str, "Values of k to try with top-k, separated by commas.", "path", shown="1", parse=depths),
+    Option("k", "--k -k", str, "Ranking depths to evaluate, separated by commas; the first one determines which model "
+           "is the best.", "path", "1,3,5", parse=depths),
+    Option("k", "--k -k", int, "Number of labels to predict per row.", "predict", 5, min=1),
+    Option("k", "--k -k", str, "Ranking depths to evaluate, separated by commas.", "evaluate",
+           shown="1,3,5; with one label per row, 1 to 10", parse=depths),
+    Option("threshold", "--threshold", float, "Leave out labels whose score (for calibrated models, probability) is "
+           "below this value.", "predict"),
     Option("format", "--format", ("tsv", "csv", "jsonl", "parquet"), "Output format.", "predict",
-           shown="by the name of --out, otherwise tsv"),
-    Option("keep", "--keep", str, "Columns of a table to copy to the output, separated by commas.", "predict",
+           shown="determined by the extension of --out; otherwise, tsv"),
+    Option("keep", "--keep", str, "Table columns to copy to the output, separated by commas.", "predict",
            metavar="COLUMNS", parse=columns),
-    Option("names", "--names", Path, "Display names: a tab-separated file of labels and the names to show for them.",
+    Option("names", "--names", Path, "File with a label and its display name on each line, separated by a tab.",
            "predict inspect", metavar="TSV"),
-    Option("loss", "--loss", ("squared_hinge", "logistic", "beta", "alpha"), "Loss of a margin.", "train path",
-           shown="squared_hinge; top-k: beta", methods=tuple(LOSSES), inside=True),
-    Option("tol", "--tol", float, "Tolerance of the gradient (one-vs-all), the relative gap (top-k, codes), or the "
-           "gap relative to the decrease (trees).", "train path", shown="0.01; top-k, trees and learned codes: 0.001",
-           parameter="tol"),
-    Option("max_iter", "--max-iter", int, "Newton iterations per label; top-k and trees: passes over the rows.",
-           "train path", shown="1000; top-k: 10000", parameter="max_iter"),
-    Option("prune", "--prune", float, "Drop weights below this, for a smaller model; 0 keeps all.", "train",
-           shown="0.01 for one-vs-all, otherwise 0", parameter="prune", inside=True),
-    Option("prune", "--prune", str, "Thresholds below which weights are dropped, separated by commas.", "path",
-           shown="0.01 for one-vs-all, otherwise 0", parse=numbers),
-    Option("normalize", "--normalize/--no-normalize", bool, "Scale rows to unit length, in training and prediction.",
-           TRAINING, True, parameter="normalize", inside=True),
+    Option("loss", "--loss", ("squared_hinge", "logistic", "beta", "alpha"), "Loss function.",
+           "train path", shown="squared_hinge; top-k: beta", methods=tuple(LOSSES), inside=True),
+    Option("tol", "--tol", float, "Tolerance on the gradient norm (one-vs-all), on the relative gap (top-k, learned "
+           "codes), or on the gap relative to the decrease in the objective (trees).", "train path",
+           shown="0.01; top-k, trees and learned codes: 0.001", parameter="tol"),
+    Option("max_iter", "--max-iter", int, "Maximum number of Newton iterations per label; for top-k and trees, maximum "
+           "number of passes over the rows.", "train path", shown="1000; top-k: 10000", parameter="max_iter"),
+    Option("prune", "--prune", float, "Drop weights whose absolute value is below this threshold, which makes the "
+           "model smaller; 0 keeps all weights.", "train", shown="0.01 for one-vs-all, otherwise 0", parameter="prune",
+           inside=True),
+    Option("prune", "--prune", str, "Pruning thresholds to try, separated by commas; weights with a smaller absolute "
+           "value are dropped.", "path", shown="0.01 for one-vs-all, otherwise 0", parse=numbers),
+    Option("normalize", "--normalize/--no-normalize", bool, "Scale rows to unit length, both in training and in "
+           "prediction.", TRAINING, True, parameter="normalize", inside=True),
     Option("normalize", "--normalize/--no-normalize", bool, "Scale rows to unit length.", "convert", False),
-    Option("intercept", "--intercept/--no-intercept", bool, "Learn an intercept per label.", "train", True,
+    Option("intercept", "--intercept/--no-intercept", bool, "Learn an intercept for each label.", "train", True,
            parameter="fit_intercept", inside=True),
-    Option("class_weight", "--class-weight", ("none", "balanced"), "balanced gives the positive and negative rows of "
-           "a label, or all classes, the same total weight.", "train", "none", parameter="class_weight"),
-    Option("calibrate", "--calibrate", ("sigmoid", "isotonic"), "Also learn probabilities, by a sigmoid or a step "
-           "curve of the scores, from three more fits on parts of the rows; predict then gives them.", "train"),
-    Option("seed", "--seed", int, "Seed for the order of rows (top-k, trees), for codes and folds (output-code), and "
-           "for --test-size.", "train path", shown="0", methods=tuple(KERNELS), parameter="random_state"),
-    Option("seed", "--seed", int, "Seed for the folds and the methods.", "compare", 0),
-    one_vs_all("init", "--init", ("auto", "zero", "bias", "msi", "ovap", "ovap++", "subspace"), "Start of the "
-               "solver. All lead to the same optimum; auto takes the fastest.", shown="auto"),
-    one_vs_all("gap_tol", "--gap-tol", float, "Largest certified relative gap of a label before pruning.",
-               shown="0.001"),
-    one_vs_all("regularize_intercept", "--regularize-intercept/--no-regularize-intercept", bool,
-               "Penalise the intercept like a weight; top-k always does."),
-    Option("k", "--k -k", int, "Length of the shortlist to train for (top-k: classes; per-node: children).", "train",
-           shown="1", panel="Top-k", methods=("top-k", *TREE_METHODS)),
-    Option("smoothing", "--smoothing", float, "Smoothing of the loss.", "train path", shown="0", panel="Top-k",
-           methods=("top-k",)),
-    code("code", "--code", ("random", "random-sparse", "bch", "one-vs-rest", "all-pairs", "exhaustive"), "Code matrix.",
-         shown="random"),
-    code("code_size", "--code-size", float, "Columns of a random or bch code per class.", shown="1.5"),
-    code("learn", "--learn", ("l1", "l2", "linf", "greedy"), "Learn the code for its columns, with this norm or "
-         "greedily.", shown="no"),
-    code("norm_bound", "--norm-bound", float, "Largest norm of a learned code, instead of a penalty."),
-    code("decoding", "--decoding", ("inner", "hamming", "exponential", "hinge", "logistic"),
-         "How outputs are compared with the code.", shown="inner; greedy: hamming"),
-    code("cv", "--cv", str, "Number of folds whose outputs the code is learned from, or training.", shown="5",
+    Option("class_weight", "--class-weight", ("none", "balanced"), "With 'balanced', the positive and the negative "
+           "rows of each label (one-vs-all), or the rows of each class (other methods), have the same total weight.",
+           "train", "none", parameter="class_weight"),
+    Option("calibrate", "--calibrate", ("sigmoid", "isotonic"), "Learn to convert scores to probabilities, using a "
+           "sigmoid or a step function; this requires three more fits, each on a subset of the rows. predict then "
+           "outputs probabilities.", "train"),
+    Option("seed", "--seed", int, "Random seed for the order of the rows (top-k, trees), for codes and folds "
+           "(output-code), and for --test-size.", "train path", shown="0", methods=tuple(KERNELS),
+           parameter="random_state"),
+    Option("seed", "--seed", int, "Random seed for the folds and the methods.", "compare", 0),
+    one_vs_all("init", "--init", ("auto", "zero", "bias", "msi", "ovap", "ovap++", "subspace"), "Starting point of the "
+               "solver. All choices lead to the same optimum; 'auto' chooses the fastest.", shown="auto"),
+    one_vs_all("gap_tol", "--gap-tol", float, "Largest certified relative gap that is allowed for a label, before "
+               "pruning.", shown="0.001"),
+    one_vs_all("regularize_intercept", "--regularize-intercept/--no-regularize-intercept", bool, "Penalise the "
+               "intercept like a weight; top-k always does this."),
+    Option("k", "--k -k", int, "Train the model to rank the true class (top-k) or the correct child (per-node) among "
+           "the top k.", "train", shown="1", panel="Top-k", methods=("top-k", *TREE_METHODS)),
+    Option("smoothing", "--smoothing", float, "Amount of smoothing applied to the loss; 0 for none.", "train path",
+           shown="0", panel="Top-k", methods=("top-k",)),
+    code("code", "--code", ("random", "random-sparse", "bch", "one-vs-rest", "all-pairs", "exhaustive"), "Kind of code "
+         "matrix.", shown="random"),
+    code("code_size", "--code-size", float, "Number of columns per class in a random or bch code.", shown="1.5"),
+    code("learn", "--learn", ("l1", "l2", "linf", "greedy"), "Learn the code from the outputs of the trained columns, "
+         "using this norm or a greedy search.", shown="no"),
+    code("norm_bound", "--norm-bound", float, "Upper bound on the norm of a learned code, instead of a penalty."),
+    code("decoding", "--decoding", ("inner", "hamming", "exponential", "hinge", "logistic"), "How the column outputs "
+         "are compared with the code.", shown="inner; greedy: hamming"),
+    code("cv", "--cv", str, "Number of cross-validation folds for computing the outputs from which the code is "
+         "learned, or 'training' to learn it from the outputs on the training rows.", shown="5",
          parse=number_or("training", kind=int)),
-    code("interleave", "--interleave", int, "Rounds in which the columns are trained again for the code.", shown="0"),
-    code("binary_C", "--binary-C", float, "Weight of the loss in the columns.", shown="1", parameter="C", inside=True),
-    Option("taxonomy", "--taxonomy", Path, "The tree: child and parent, tab-separated. Without it, labels with a / "
-           "are paths, and other labels form a flat tree.", TRAINING, panel=TREES, methods=TREE_METHODS, metavar="TSV"),
-    tree("alpha", "--alpha", str, "α of orthogonal: auto, or a number below α*.", shown="auto",
-         parse=number_or("auto")),
-    tree("repair", "--repair", ("error", "alpha", "diagonal"), "What to do if α is too large.", shown="error"),
-    tree("outputs", "--outputs", ("leaves", "all"), "Nodes that compete in tree-loss and flat.", shown="leaves"),
-    tree("rescaling", "--rescaling", ("slack", "margin"), "How tree-loss uses the tree distance.", shown="slack"),
-    tree("node_scaling", "--node-scaling", ("sum", "paper"), "Loss weights of per-node.", shown="sum"),
-    tree("decision", "--decision", ("auto", "greedy", "beam", "flat"), "How to predict on a tree.", shown="auto"),
-    tree("beam_width", "--beam-width", int, "Paths kept per level.", shown="10"),
-    tree("stop", "--stop", bool, "Let predictions end at inner nodes that are labels.", shown="off"),
-    kernel("kernel", "--kernel", ("linear", "rbf", "poly", "sigmoid"), "Kernel.", shown="linear"),
-    kernel("gamma", "--gamma", str, "γ of the kernel: scale, auto or a number.", shown="scale",
+    code("interleave", "--interleave", int, "Number of additional rounds in which the columns are retrained to match "
+         "the learned code.", shown="0"),
+    code("binary_C", "--binary-C", float, "Weight of the loss (C) in the binary problem for each column.", shown="1",
+         parameter="C", inside=True),
+    Option("taxonomy", "--taxonomy", Path, "File that defines the tree, with the names of a child and its parent on "
+           "each line, separated by a tab. Without this file, labels that contain a / are read as paths, and other "
+           "labels form a flat tree.", TRAINING, panel=TREES, methods=TREE_METHODS, metavar="TSV"),
+    tree("alpha", "--alpha", str, "Parameter α of orthogonal transfer: 'auto', or a number below the limit α*, which "
+         "depends on the tree.", shown="auto", parse=number_or("auto")),
+    tree("repair", "--repair", ("error", "alpha", "diagonal"), "What to do if α is too large: report an error, reduce "
+         "α, or increase the diagonal of the matrix K.", shown="error"),
+    tree("outputs", "--outputs", ("leaves", "all"), "Which nodes compete with each other when tree-loss or flat is "
+         "used.", shown="leaves"),
+    tree("rescaling", "--rescaling", ("slack", "margin"), "Whether tree-loss uses the distance in the tree to rescale "
+         "the slack or the margin.", shown="slack"),
+    tree("node_scaling", "--node-scaling", ("sum", "paper"), "How per-node scales the loss at each node: 'paper' "
+         "divides C by the total weight of the rows at that node.", shown="sum"),
+    tree("decision", "--decision", ("auto", "greedy", "beam", "flat"), "How a label in the tree is predicted.",
+         shown="auto"),
+    tree("beam_width", "--beam-width", int, "Number of paths that a beam search keeps at each level.", shown="10"),
+    tree("stop", "--stop", bool, "Allow predictions to stop at inner nodes that are labels.", shown="off"),
+    kernel("kernel", "--kernel", ("linear", "rbf", "poly", "sigmoid"), "Kernel function.", shown="linear"),
+    kernel("gamma", "--gamma", str, "Kernel coefficient γ: 'scale', 'auto' or a number.", shown="scale",
            parse=number_or("scale", "auto")),
     kernel("degree", "--degree", int, "Degree of the poly kernel.", shown="3"),
-    kernel("coef0", "--coef0", float, "Constant of the poly and sigmoid kernels.", shown="0"),
-    Option("cache_size_mb", "--cache-size-mb", float, "Megabytes of kernel matrix columns to keep.", "train",
-           shown="512", panel=KERNEL, methods=KERNELS),
-    Option("labels", "--labels", Path, "Label names, one per line in the order of their numbers; labels.txt next to "
-           "the data is found on its own. With --text: the label column.", TRAINING, panel=DATA),
-    Option("labels", "--labels", Path, "Label names, one per line in the order of their numbers; labels.txt next to "
-           "the data is found on its own.", "convert", panel=DATA),
-    Option("features", "--features", Path, "Feature names, one per line in the order of their numbers.",
+    kernel("coef0", "--coef0", float, "Constant term of the poly and sigmoid kernels.", shown="0"),
+    Option("cache_size_mb", "--cache-size-mb", float, "Size of the cache for kernel matrix columns, in megabytes.",
+           "train", shown="512", panel=KERNEL, methods=KERNELS),
+    Option("labels", "--labels", Path, "File of label names, one per line, in the order of the label numbers; a file "
+           "named labels.txt next to the data is picked up automatically. With --text, this is the name of the label "
+           "column.",
+           TRAINING, panel=DATA),
+    Option("labels", "--labels", Path, "File of label names, one per line, in the order of the label numbers; a file "
+           "named labels.txt next to the data is picked up automatically.", "convert", panel=DATA),
+    Option("features", "--features", Path, "File of feature names, one per line, in the order of the feature numbers.",
            f"{TRAINING} convert", panel=DATA),
-    Option("index_base", "--index-base", ("auto", "0", "1"), "Index of the first feature in a text file, for files "
-           "that do not show it.", f"{TRAINING} {WITH_MODEL} convert", "auto", panel=DATA),
-    Option("test_size", "--test-size", float, "Hold out this share of the rows, such as 0.2, and measure the model "
+    Option("index_base", "--index-base", ("auto", "0", "1"), "Index of the first feature in a text file; needed only "
+           "if it cannot be inferred from the file.", f"{TRAINING} {WITH_MODEL} convert", "auto", panel=DATA),
+    Option("test_size", "--test-size", float, "Hold out this fraction of the rows, such as 0.2, and evaluate the model "
            "on them.", "train", panel=DATA, min=0.0, max=1.0),
     Option("skip_unlabelled", "--skip-unlabelled", bool, "Leave out rows without a label.",
            f"{TRAINING} evaluate report", False, panel=DATA),
-    Option("text", "--text", str, f"The data are {A_TABLE}: its text columns, separated by commas. --labels names "
-           "the label column.", TRAINING, panel=TABLE, metavar="COLUMNS", parse=columns),
-    Option("text", "--text", str, "Text columns of a table. Without DATA: one text to predict.", "predict", panel=TABLE,
-           metavar="COLUMNS", shown="those of training"),
+    Option("text", "--text", str, f"Treat the data as {A_TABLE} and use these text columns, separated by commas; "
+           "--labels names the label column.", TRAINING, panel=TABLE, metavar="COLUMNS", parse=columns),
+    Option("text", "--text", str, "Text columns of a table, separated by commas. If DATA is not given, this is a "
+           "single text to classify.", "predict", panel=TABLE, metavar="COLUMNS", shown="as in training"),
     Option("text", "--text", str, "Text columns of a table, separated by commas.", "evaluate report", panel=TABLE,
-           metavar="COLUMNS", shown="those of training", parse=columns),
+           metavar="COLUMNS", shown="as in training", parse=columns),
     Option("labels", "--labels", str, "Label column of a table.", "evaluate report", panel=TABLE, metavar="COLUMN",
-           shown="that of training"),
-    text("label_sep", "--label-sep", str, "Separator of the labels in a cell, such as '|'; without it a cell is one "
-         "label.", commands=f"{TRAINING} evaluate report"),
-    text("delimiter", "--delimiter", str, "Separator of the cells of a CSV or TSV file.", shown="comma; tab",
-         commands=f"{TRAINING} {WITH_MODEL}", parse=tab_or_character),
+           shown="as in training"),
+    text("label_sep", "--label-sep", str, "Separator between the labels in a cell, such as '|'; without it, each cell "
+         "contains a single label.", commands=f"{TRAINING} evaluate report"),
+    text("delimiter", "--delimiter", str, "Separator between the cells of a CSV or TSV file.",
+         shown="comma for CSV, tab for TSV", commands=f"{TRAINING} {WITH_MODEL}", parse=tab_or_character),
     text("quotes", "--quotes/--no-quotes", bool, "Whether cells of a CSV or TSV file may be quoted.",
          commands=f"{TRAINING} {WITH_MODEL}", shown="quotes"),
-    text("encoding", "--encoding", str, "Encoding of a CSV, TSV or JSON lines file.", shown="utf-8",
+    text("encoding", "--encoding", str, "Character encoding of a CSV, TSV or JSON lines file.", shown="utf-8",
          commands=f"{TRAINING} {WITH_MODEL}"),
-    text("analyzer", "--analyzer", ("word", "char", "char_wb"),
-         "Terms of words, or of characters (char_wb: inside words).", shown="word", parameter="text__analyzer"),
-    text("ngrams", "--ngrams", str, "Shortest and longest length of a term, in words or characters.", shown="1,1",
+    text("analyzer", "--analyzer", ("word", "char", "char_wb"), "Whether terms consist of words or of characters "
+         "(char_wb: characters within words).", shown="word", parameter="text__analyzer"),
+    text("ngrams", "--ngrams", str, "Minimum and maximum length of a term, in words or characters.", shown="1,1",
          parameter="text__ngram_range", parse=lengths, metavar="FROM,TO"),
-    text("min_df", "--min-df", str, "Leave out terms in fewer texts: a number, or a share such as 0.01.", shown="1",
-         parameter="text__min_df", parse=count_or_share),
-    text("max_df", "--max-df", str, "Leave out terms in more texts: a number, or a share.", shown="1.0",
-         parameter="text__max_df", parse=count_or_share),
-    text("max_features", "--max-features", int, "Largest number of terms; the most frequent are kept.",
+    text("min_df", "--min-df", str, "Leave out terms that occur in fewer texts than this: a count, or a fraction such "
+         "as 0.01.", shown="1", parameter="text__min_df", parse=count_or_share),
+    text("max_df", "--max-df", str, "Leave out terms that occur in more texts than this: a count, or a fraction such "
+         "as 0.5.", shown="1.0", parameter="text__max_df", parse=count_or_share),
+    text("max_features", "--max-features", int, "Maximum number of terms; the most frequent ones are kept.",
          parameter="text__max_features", min=1),
-    text("stop_words", "--stop-words", ("english",), "Leave out the frequent words of a language.",
+    text("stop_words", "--stop-words", ("english",), "Leave out common words in this language.",
          parameter="text__stop_words"),
     text("strip_accents", "--strip-accents", ("ascii", "unicode"), "Remove accents from letters.", shown="no",
          parameter="text__strip_accents"),
     text("lowercase", "--lowercase/--no-lowercase", bool, "Ignore case.", shown="lowercase",
          parameter="text__lowercase"),
-    text("sublinear_tf", "--sublinear-tf/--no-sublinear-tf", bool, "Count a repeated term as 1 + log.",
+    text("sublinear_tf", "--sublinear-tf/--no-sublinear-tf", bool, "Count a term that occurs n times as 1 + log n.",
          shown="no-sublinear-tf", parameter="text__sublinear_tf"),
-    Option("tune", "--tune/--no-tune", bool, "Choose C by cross-validation; top-k: also k; orthogonal: also α. "
-           "Values that are given are kept.", "train", shown="no-tune", panel=TUNING),
-    Option("folds", "--folds", int, "Folds of --tune.", "train", shown="5", panel=TUNING, needs="tune", min=2),
-    Option("folds", "--folds", int, "Folds of the cross-validation.", "compare", 5, min=2),
-    Option("metric", "--metric", str, f"Metric that decides in --tune: {METRICS}", "train", shown="with k = 1",
-           panel=TUNING, needs="tune"),
-    Option("metric", "--metric", str, f"Metric that decides: {METRICS}", "compare", shown="with k = 1"),
-    Option("budget", "--budget", str, "Time for --tune, such as 90s, 10m or 1h; a short one uses fewer folds.", "train",
-           shown="no limit", panel=TUNING, parse=parse_seconds, needs="tune"),
-    Option("budget", "--budget", str, "Time limit, such as 90s, 10m or 1h; a short one tries less.", "compare",
-           shown="no limit", parse=parse_seconds),
-    Option("propensity_a", "--propensity-a", float, "A of Jain's propensities.", "evaluate", 0.55),
-    Option("propensity_b", "--propensity-b", float, "B of Jain's propensities.", "evaluate", 1.5),
-    Option("explain", "--explain", bool, "Show what each feature adds to the scores (models with linear scores).",
-           "predict", False),
-    Option("explain_features", "--explain-features", int, "Number of features to show per sum of --explain.", "predict",
-           10, min=1),
-    Option("label", "--label", str, "Show the largest weights of this label.", "inspect"),
+    Option("tune", "--tune/--no-tune", bool, "Use cross-validation to choose C (top-k: also k; orthogonal: also α). "
+           "Values that you set with other options are kept.", "train", shown="no-tune", panel=TUNING),
+    Option("folds", "--folds", int, "Number of cross-validation folds for --tune.", "train", shown="5", panel=TUNING,
+           needs="tune", min=2),
+    Option("folds", "--folds", int, "Number of cross-validation folds.", "compare", 5, min=2),
+    Option("metric", "--metric", str, f"Metric that --tune optimises: {METRICS}", "train",
+           shown="top_k_accuracy@1 or precision@1", panel=TUNING, needs="tune"),
+    Option("metric", "--metric", str, f"Metric by which the methods are compared: {METRICS}", "compare",
+           shown="top_k_accuracy@1 or precision@1"),
+    Option("budget", "--budget", str, "Time budget for --tune, such as 90s, 10m or 1h; with a short budget, fewer "
+           "folds are used.", "train", shown="no limit", panel=TUNING, parse=parse_seconds, needs="tune"),
+    Option("budget", "--budget", str, "Time budget, such as 90s, 10m or 1h; with a short budget, fewer values are "
+           "tried and fewer folds are used.", "compare", shown="no limit", parse=parse_seconds),
+    Option("propensity_a", "--propensity-a", float, "Parameter A in the propensity model of Jain et al.", "evaluate",
+           0.55),
+    Option("propensity_b", "--propensity-b", float, "Parameter B in the propensity model of Jain et al.", "evaluate",
+           1.5),
+    Option("explain", "--explain", bool, "Show how much each feature contributes to the scores (only for models with "
+           "linear scores).", "predict", False),
+    Option("explain_features", "--explain-features", int, "Number of features to show in each explanation with "
+           "--explain.", "predict", 10, min=1),
+    Option("label", "--label", str, "Show the largest weights for this label.", "inspect"),
     Option("top", "--top", int, "Number of weights to show with --label.", "inspect", 10, min=1),
-    Option("title", "--title", str, "Headline of the page.", "report", shown="the model's name"),
-    Option("host", "--host", str, "Address to listen on; 0.0.0.0 for all, then use --token.", "serve", "127.0.0.1"),
-    Option("port", "--port", int, "Port; 0 for a free one.", "serve", 8000, min=0, max=65535),
-    Option("token", "--token", str, "Bearer token that requests must carry.", "serve",
-           shown="none", envvar="WIDEMARGIN_TOKEN"),
-    Option("body_mb", "--body-mb", float, "Largest size of a request, in megabytes.", "serve", 10.0),
-    Option("body_seconds", "--body-seconds", float, "Seconds within which a request must arrive.", "serve", 10.0),
-    Option("rate", "--rate", float, "Requests per second of one client; 0 for no limit.", "serve", 0.0),
-    Option("batch_rows", "--batch-rows", int, "Largest number of rows predicted together.", "serve", 1024, min=1),
-    Option("connections", "--connections", int, "Connections at the same time; others get status 503.", "serve",
-           1000, min=1),
-    Option("jobs", "--jobs -j", int, "Threads; -1 for all cores. Results do not depend on it.",
+    Option("title", "--title", str, "Page title.", "report", shown="the model's name"),
+    Option("host", "--host", str, "Address to listen on. To listen on all addresses, use 0.0.0.0 and also set --token.",
+           "serve", "127.0.0.1"),
+    Option("port", "--port", int, "Port to listen on; 0 picks a free one.", "serve", 8000, min=0, max=65535),
+    Option("token", "--token", str, "Bearer token that requests must include.", "serve", shown="none",
+           envvar="WIDEMARGIN_TOKEN"),
+    Option("body_mb", "--body-mb", float, "Maximum size of a request, in megabytes.", "serve", 10.0),
+    Option("body_seconds", "--body-seconds", float, "Maximum time that a request may take to arrive, in seconds.",
+           "serve", 10.0),
+    Option("rate", "--rate", float, "Maximum number of requests per second from one client; 0 for no limit.", "serve",
+           0.0),
+    Option("batch_rows", "--batch-rows", int, "Maximum number of rows predicted together.", "serve", 1024, min=1),
+    Option("connections", "--connections", int, "Maximum number of simultaneous connections; further ones are refused "
+           "with status 503.", "serve", 1000, min=1),
+    Option("jobs", "--jobs -j", int, "Number of threads; -1 for all cores. The results do not depend on this number.",
            f"{TRAINING} {WITH_MODEL} serve", 1, panel=RUN, parameter="n_jobs"),
-    Option("processes", "--processes", int, "Worker processes; -1 for one per core. By default, this process does "
-           "the work.", "train compare predict", panel=RUN),
-    Option("scheduler", "--scheduler", str, "Dask scheduler whose workers do the work, such as tcp://host:8786.",
-           "train compare predict", panel=RUN, metavar="ADDRESS"),
-    Option("shard_size", "--shard-size", int, "Labels per shard of one-vs-all; a kill loses at most the shards being "
-           "solved. The model does not depend on it.", "train", shown="about half a minute of work", panel=RUN,
-           min=1),
-    Option("time_limit", "--time-limit", float, "Time limit. Run the command again to resume one-vs-all; other "
-           "methods save the model reached so far.", "train", panel=RUN, metavar="SECONDS", min=0.0),
-    Option("memory_limit", "--memory-limit", float, "Megabytes that this process, or each worker, may use.",
+    Option("processes", "--processes", int, "Number of worker processes; -1 for one per core. By default, there are no "
+           "worker processes.", "train compare predict", panel=RUN),
+    Option("scheduler", "--scheduler", str, "Address, such as tcp://host:8786, of a Dask scheduler whose "
+           "workers do the work.", "train compare predict", panel=RUN, metavar="ADDRESS"),
+    Option("shard_size", "--shard-size", int, "Number of labels per shard in one-vs-all training. If training is "
+           "killed, only the shards in progress are lost. The model does not depend on this number.", "train",
+           shown="enough for about half a minute", panel=RUN, min=1),
+    Option("time_limit", "--time-limit", float, "Time limit, in seconds. When it is reached, one-vs-all "
+           "training stops and can be resumed by running the command again; other methods save the model trained so "
+           "far.", "train", panel=RUN,
+           metavar="SECONDS", min=0.0),
+    Option("memory_limit", "--memory-limit", float, "Memory limit for this process, or for each worker, in megabytes.",
            "train predict", panel=RUN, metavar="MB", min=1.0),
-    Option("restart", "--restart", bool, "Drop an unfinished training in the folder and start over.", "train", False,
-           panel=RUN),
+    Option("restart", "--restart", bool, "Discard an unfinished training run in the folder and start over.", "train",
+           False, panel=RUN),
     Option("json", "--json", bool, "Print one JSON object instead of tables.",
            f"{TRAINING} evaluate inspect report convert demo", False),
-    Option("json", "--json", bool, "Print one JSON object per row; the same as --format jsonl.", "predict", False),
+    Option("json", "--json", bool, "Print one JSON object per row, as with --format jsonl.", "predict", False),
 ]  # fmt: skip
 
 COMMANDS: dict[str, Command] = {
     "train": Command(
-        """Train a model and write it to a folder, with a certificate of how far from optimal it is.
+        """Train a model and write it to a folder, with a certificate that bounds its distance from the optimum.
 
-        Run the same command again to resume a one-vs-all training that was killed or interrupted: finished labels are
-        kept in the folder, and an earlier model there stays usable. With --tune the values are chosen again; they are
-        the same unless --budget cut the search short.""",
+        Run the same command again to resume one-vs-all training that was killed or interrupted: finished labels are
+        kept in the folder, and an existing model there stays usable. With --tune, the parameter values are chosen
+        again; they are the same as before unless --budget cuts the search short.""",
         "widemargin train train.txt.gz --out model --jobs -1",
         "train:run",
     ),
     "path": Command(
-        """Train at several C and k, or C and thresholds, each from an earlier one; compare the models on held-out rows.
+        """Train models for several values of C and k, or C and pruning thresholds, and compare them on held-out rows.
 
-        The scores are precision at k for lists of labels and top-k accuracy for one label per row, next to every
-        certificate and model size.""",
+        Each fit starts from the result of an earlier one. The table shows precision at k for lists of labels, or top-k
+        accuracy for one label per row, together with the certificate and the size of each model.""",
         "widemargin path train.txt.gz --test test.txt.gz --C 0.25,1,4 --prune 0.01,0.03",
         "path:run",
     ),
     "compare": Command(
-        """Try every method that fits the labels, and recommend one.
+        """Compare all methods that apply to the labels, and recommend one.
 
-        C and k are chosen on a part of the training rows. Quality is measured on rows that took no part in the choice,
-        with 95 % intervals, next to the certified gap, training time, memory, model size and prediction time. With
-        --text the vectoriser is fitted on the training rows of each fold; the costs do not include it. No model is
-        kept: the last line is the command that trains the recommended one.""",
+        C and k are chosen using a part of the training rows. Quality is measured on rows that were not used for this
+        choice, with 95% confidence intervals; the table also shows the certified gap, training time, memory, model
+        size and prediction time. With --text, the vectoriser is fitted on the training rows of each fold; it is not
+        included in the times and sizes. No model is kept: the last line of the output is the command that trains the
+        recommended one.""",
         "widemargin compare train.txt.gz --budget 10m",
         "compare:run",
     ),
     "predict": Command(
-        """Print the top labels of each row with their scores, one line per row, best first.
+        """Print the top labels for each row with their scores, one line per row, best label first.
 
-        A calibrated model (train --calibrate) gives probabilities instead of scores; JSON has both. With --explain,
-        indented lines show what each feature adds to a score and to its lead over the next best label. Standard input
-        (-) holds rows in a text format, one text per line or, with --text COLUMNS, a table like that of training.""",
+        A calibrated model (train --calibrate) outputs probabilities instead of scores; JSON output contains both. With
+        --explain, indented lines show how much each feature contributes to a score and to its lead over the next best
+        label. Standard input (-) may contain rows in a text format, one text per line, or, with --text COLUMNS, a table
+        like the training table.""",
         "widemargin predict model test.txt.gz --k 3 --out predictions.tsv",
         "predict:run",
     ),
     "evaluate": Command(
-        """Measure a model on labelled rows.
+        """Evaluate a model on labelled rows.
 
         Lists of labels: precision, recall, nDCG and propensity-scored precision at k, micro and macro F1. One label per
-        row: accuracy, macro F1 and the curve of top-k accuracy. Labels in a tree: accuracy, the share at or below the
-        true node, hierarchical F1, tree loss, micro and macro F1 and the error of each level; with --k also top-k
-        accuracy. Macro F1 is the mean over the model's labels and the true labels that it does not know. Calibrated
-        models: also the expected calibration error over the top k.""",
+        row: accuracy, macro F1 and the top-k accuracy curve. Labels in a tree: accuracy, the fraction of predictions at
+        or below the true node, hierarchical F1, tree loss, micro and macro F1, and the error at each level; with --k,
+        also top-k accuracy. Macro F1 is averaged over the model's labels and any true labels that are unknown to the
+        model. Calibrated models: also the expected calibration error over the top k.""",
         "widemargin evaluate model test.txt.gz --k 1,3,5",
         "evaluate:run",
     ),
     "inspect": Command(
-        """Show what a model folder holds: parameters, sizes, the certificate, the worst label.
+        """Show the contents of a model folder: parameters, sizes, the certificate and the label with the largest gap.
 
-        It also describes an interrupted training, and how to resume it.""",
+        If a training run was interrupted, show its progress and how to resume it.""",
         "widemargin inspect model --label devel::lang:python",
         "inspect:run",
     ),
     "serve": Command(
-        """Answer HTTP requests with the top labels of rows or texts.
+        """Answer HTTP requests with the top labels for rows or texts.
 
-        POST /predict takes JSON such as {"rows": [[0.1, 0, 2]], "k": 3} or {"texts": ["fresh bread"]}; /docs describes
-        it, /health and /metrics watch it. Ctrl-C or SIGTERM finishes the current requests.""",
+        POST /predict takes JSON such as {"rows": [[0.1, 0, 2]], "k": 3} or {"texts": ["fresh bread"]}; /docs
+        describes the interface, and /health and /metrics are for monitoring. Ctrl-C or SIGTERM stops the server;
+        requests in progress have 10 seconds to finish.""",
         "widemargin serve model --port 8000",
         "serve:run",
     ),
@@ -454,15 +483,15 @@ COMMANDS: dict[str, Command] = {
         "convert:run",
     ),
     "report": Command(
-        """Write a self-contained HTML page about a model, measured on labelled rows.
+        """Evaluate a model on labelled rows and write the results to a self-contained HTML page.
 
-        It shows quality and certificate, pictures, a table of the labels to search and sort, and the worst mistakes
-        with the features that caused them.""",
+        The page shows quality metrics, the certificate, plots, a table of labels that you can search and sort, and the
+        worst mistakes with the features that caused them.""",
         "widemargin report model test.txt.gz -o report.html",
         "evaluate:report",
     ),
     "demo": Command(
-        "Train, certify and measure every family on embedded data, compare them, and write a report.",
+        "Train, certify and evaluate models of every family on bundled data, compare them, and write a report.",
         "widemargin demo",
         "demo:run",
     ),
@@ -522,7 +551,7 @@ def gather(command: str, values: Mapping[str, Any]) -> Given:
         if value is not None and value != option.default:
             raw[option.name] = value
         if option.needs and value is not None and command in TRAINING and not values[option.needs]:
-            raise ValueError(f"{option.flag} needs --{option.needs}: give both, or leave out {option.flag}")
+            raise ValueError(f"{option.flag} requires --{option.needs}; use both, or leave out {option.flag}")
         parsed[option.name] = option.parse(option.flag, value) if option.parse and value is not None else value
     return Given(raw=raw, **parsed)
 
@@ -535,7 +564,7 @@ def zero_based(given: Given) -> Any:
 def executor_of(given: Given) -> int | str | None:
     """Who does the work: a number of processes, the workers of a scheduler, or None for this process."""
     if given.processes is not None and given.scheduler is not None:
-        raise ValueError("--processes and --scheduler exclude each other; give one of them")
+        raise ValueError("--processes and --scheduler cannot be combined; use one of them")
     return given.processes if given.scheduler is None else str(given.scheduler)
 
 
@@ -553,10 +582,10 @@ def make_estimator(method: str, values: Mapping[str, Any]) -> Any:
             continue
         if option.methods and method not in option.methods:
             other = f"; leave it out, or use --method {option.methods[0]}"
-            raise ValueError(f"{option.flag} is not an option of --method {method}{other}")
+            raise ValueError(f"{option.flag} does not apply to --method {method}{other}")
         if option.name == "loss" and value not in LOSSES[method]:
             choices = " or ".join(LOSSES[method])
-            raise ValueError(f"--loss {value} is not a loss of --method {method}; use {choices}")
+            raise ValueError(f"--loss {value} is not available for --method {method}; use {choices}")
         if option.name == "taxonomy" and isinstance(value, Path):
             value = widemargin.Taxonomy.from_tsv(value)
         parameters[parameter] = value

@@ -39,7 +39,9 @@ def run(given: Given) -> None:
     taxonomy = getattr(estimator, "taxonomy", None)
     targets = inputs.targets_for(given.method, dataset, taxonomy)
     if given.method in TREE_METHODS and targets.kind == "multilabel":
-        raise ValueError(f"{given.data}: path takes one label per row for --method {given.method}; train takes several")
+        raise ValueError(
+            f"{given.data}: with --method {given.method}, path requires one label per row; use train for several"
+        )
     future = inputs.facts_of(dataset, targets)
     if spec is not None:
         future = future._replace(vectorizer=dataset.text.vectorizer, spec=spec.for_file(given.test))
@@ -63,9 +65,9 @@ def run(given: Given) -> None:
 def sweep_of(given: Given) -> dict[str, Any]:
     """The values to try, as arguments of `path`; an error for those that the method does not have."""
     if given.method == "output-code":
-        raise ValueError("path is for one-vs-all, top-k and trees; for --method output-code use train")
+        raise ValueError("path does not support --method output-code; use train")
     if given.ks is not None and given.method != "top-k":
-        raise ValueError(f"--ks is not an option of --method {given.method}; leave it out, or use --method top-k")
+        raise ValueError(f"--ks does not apply to --method {given.method}; leave it out, or use --method top-k")
     sweep: dict[str, Any] = {"Cs": given.C}
     if given.method == "top-k":
         sweep["ks"] = given.ks or [1]

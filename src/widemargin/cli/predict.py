@@ -54,7 +54,7 @@ def run(given: Given) -> None:
     refuse_input_as_output(given.out or STANDARD_OUTPUT, given.data, given.model)
     one_text = given.text if given.data is None else None
     if given.data is None and one_text is None:
-        raise ValueError("DATA is missing: name a file, - for standard input, or give one text with --text")
+        raise ValueError("DATA is missing; name a file, use - for standard input, or pass a single text with --text")
     given.text = None if given.data is None or given.text is None else columns("--text", given.text)
     opened = inputs.open_model(given.model, given)
     model, executor = opened.classifier, executor_of(given)
@@ -64,7 +64,9 @@ def run(given: Given) -> None:
     here = given.explain or joint
     if here and not (executor is None and given.memory_limit is None):
         what = "explanations" if given.explain else "probabilities of labels that depend on each other"
-        raise ValueError(f"{what} are made in this process; leave out --processes, --scheduler and --memory-limit")
+        raise ValueError(
+            f"{what} can only be computed in this process; leave out --processes, --scheduler and --memory-limit"
+        )
     k = min(given.k, len(model.classes_))  # missing places are not printed
     shown = {} if given.names is None else inputs.display_names(given.names)
     with contextlib.ExitStack() as stack:
@@ -97,7 +99,7 @@ def _rows(
             ending = ENDINGS[spec.format or "csv"] if spec is not None else ".txt"
             path = stack.enter_context(inputs.standard_input(ending))
     if given.keep and (texts is not None or spec is None):
-        raise ValueError("--keep copies columns of a table; the input has none")
+        raise ValueError("--keep copies table columns, but the input is not a table; leave it out")
     if spec is None:
         return _numbers(opened.classifier, given, path), iter([])
     if texts is None:
@@ -114,7 +116,9 @@ def _numbers(model: Any, given: Given, path: Path | None) -> Any:
     from widemargin.data.stream import open_rows
 
     if path is None or is_table(path):
-        raise DataFormatError("text, and the model takes rows of numbers", path=str(given.data or "--text"))
+        raise DataFormatError(
+            "the input is text, but the model was trained on numeric rows", path=str(given.data or "--text")
+        )
     refuse_input_as_output(given.out or STANDARD_OUTPUT, *label_files(path))
     if path.is_file() and path.stat().st_size == 0:
         return None
@@ -167,9 +171,11 @@ def _writer(given: Given, k: int, calibrated: bool) -> Iterator[Writer]:
     kind = "jsonl" if given.json else given.format or FORMATS.get(ending, "tsv")
     keep = given.keep or []
     if given.explain and kind in ("csv", "parquet"):
-        raise ValueError(f"explanations are written as tab-separated text or JSON lines, not as {kind}")
+        raise ValueError(f"explanations cannot be written as {kind}; use --format tsv or jsonl")
     if kind in ("jsonl", "parquet") and not OURS.isdisjoint(keep):
-        raise ValueError(f"--keep {','.join(keep)}: {', '.join(sorted(OURS))} are columns of the output; rename yours")
+        raise ValueError(
+            f"--keep {','.join(keep)}: {', '.join(sorted(OURS))} are names of output columns; rename the table column"
+        )
     with contextlib.ExitStack() as stack:
         if kind == "parquet":
             yield stack.enter_context(_parquet_writer(given, calibrated))
@@ -226,7 +232,7 @@ def _parquet_writer(given: Given, calibrated: bool) -> Iterator[Writer]:
     except ModuleNotFoundError:
         raise MissingExtraError("writing Parquet", "pyarrow", "parquet") from None
     if given.out is None:
-        raise ValueError("Parquet is written to a file: name it with --out")
+        raise ValueError("Parquet output requires a file; set its name with --out")
     keep, text, numbers = given.keep or [], pyarrow.string(), pyarrow.list_(pyarrow.float64())
     lists = {"labels": pyarrow.list_(text), "scores": numbers} | ({"probabilities": numbers} if calibrated else {})
     schema = pyarrow.schema(dict.fromkeys(keep, text) | lists)
@@ -264,7 +270,7 @@ def label_ranges(model: Any, memory_limit_mb: float) -> list[Range] | None:
 
     room = (1 - BLOCK_SHARE) * (memory_limit_mb - PROCESS_MB) * MEGABYTE
     if room <= 0:
-        raise MemoryError(f"the memory limit of {memory_limit_mb:,.0f} MB is too low; prediction needs some 300 MB")
+        raise MemoryError(f"the memory limit of {memory_limit_mb:,.0f} MB is too low; prediction needs about 300 MB")
     starts = model.coef_.indptr
     n_weights = max(1, int(room / BYTES_PER_WEIGHT))
     bounds = [0]

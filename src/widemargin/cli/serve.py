@@ -25,11 +25,11 @@ def run(given: Given) -> None:
 
         from widemargin.serve import Limits, make_app
     except ModuleNotFoundError as error:
-        raise ValueError(f"serve needs {error.name}; install it with pip install 'widemargin[serve]'") from error
+        raise ValueError(f"serve requires {error.name}; run: pip install 'widemargin[serve]'") from error
     model = load(given.model)
     (model[-1] if hasattr(model, "steps") else model).n_jobs = given.jobs
     if given.token is None and not _is_local(given.host):
-        print_note(f"warning: {given.host} can be reached from other machines; set a --token")
+        print_note(f"warning: {given.host} can be reached from other machines; set --token")
     size = {"body_mb": given.body_mb, "body_seconds": given.body_seconds, "batch_rows": given.batch_rows}
     config = uvicorn.Config(
         make_app(model, limits=Limits(**size, requests_per_second=given.rate), token=given.token),
@@ -42,7 +42,7 @@ def run(given: Given) -> None:
     )
     with _listening(given.host, given.port) as listener, contextlib.suppress(KeyboardInterrupt):  # Ctrl-C ends it
         place = f"[{given.host}]" if ":" in given.host else given.host
-        print_note(f"answers at http://{place}:{listener.getsockname()[1]}; press Ctrl-C to stop")
+        print_note(f"listening at http://{place}:{listener.getsockname()[1]}; press Ctrl-C to stop")
         uvicorn.Server(config).run(sockets=[listener])
 
 
@@ -58,8 +58,8 @@ def _listening(host: str, port: int) -> socket.socket:
     except OSError as error:
         listener.close()
         raise ValueError(
-            f"cannot listen on {host}, port {port} ({error.strerror}); "
-            "choose another --port, 0 for a free one, or another --host"
+            f"cannot listen on {host}, port {port} ({error.strerror}); choose another --host or --port (0 picks a "
+            "free port)"
         ) from error
     return listener
 

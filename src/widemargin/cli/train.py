@@ -65,7 +65,7 @@ def run(given: Given) -> None:
         if measured:
             from widemargin.cli.evaluate import table_rows as rows_of_metrics
 
-            console.print_table(f"Measured on {measured.pop('rows'):,} held-out rows", rows_of_metrics(measured))
+            console.print_table(f"Evaluated on {measured.pop('rows'):,} held-out rows", rows_of_metrics(measured))
 
 
 def _texts(given: Given, spec: Any) -> Any:
@@ -107,10 +107,10 @@ def table_rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
         ("features", f"{summary['features']:,}"),
         ("labels", f"{summary['labels']:,}"),
         ("training", f"{summary['seconds']:.1f} s ({summary['cpu_seconds']:.1f} s CPU), {summary['status']}"),
-        *([("probabilities", f"by {summary['calibration']}")] if summary["calibration"] else []),
+        *([("probabilities", f"{summary['calibration']} calibration")] if summary["calibration"] else []),
         ("objective", f"between {certificate['dual']:.6g} and {certificate['primal']:.6g}"),
         ("certified gap", console.gap_text(certificate)),
-        *([("of the decrease", f"{summary['decrease_gap']:.2e}")] if "decrease_gap" in summary else []),
+        *([("relative to decrease", f"{summary['decrease_gap']:.2e}")] if "decrease_gap" in summary else []),
     ]
     if summary["worst_label"] is not None:
         rows.append(("worst label", f"{summary['worst_label']}: {certificate['worst']['relative_gap']:.2e}"))
@@ -135,7 +135,9 @@ def check_tunable(estimator: Estimator, given: Given) -> None:
     except ValueError:
         names = [name for name in ("C", "binary_C", "k", "alpha") if getattr(given, name) is not None]
         named = " and ".join(OPTIONS_OF["train"][name].flag for name in names)
-        raise ValueError(f"--tune has nothing left to choose besides {named}; leave out one of them") from None
+        raise ValueError(
+            f"--tune has nothing left to choose with {named} set; leave out one of these options"
+        ) from None
 
 
 def with_best_values(estimator: LabelModel, X: Any, y: Any, vectorizer: Any, given: Given) -> Any:
@@ -149,7 +151,7 @@ def with_best_values(estimator: LabelModel, X: Any, y: Any, vectorizer: Any, giv
 
     whole = estimator if vectorizer is None else Pipeline([("tfidf", vectorizer), ("classifier", estimator)])
     how = {"cv": given.folds or 5, "metric": given.metric, "budget": given.budget, "refit": False}
-    with console.time_bar("choosing values") as report:
+    with console.time_bar("tuning") as report:
         found = tune(whole, X, y, **_axes(estimator, given), **how, report=report)
     estimator.set_params(**found.best)
     estimator.tuning_ = found.to_dict()

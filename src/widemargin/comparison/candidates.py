@@ -149,5 +149,7 @@ def _only(found: list[Candidate], methods: Sequence[str]) -> list[Candidate]:
     missing = [name for name in methods if not matches[name]]
     if missing or not matches:
         known = ", ".join(repr(candidate.name) for candidate in found)  # names may have commas
-        raise ValueError(f"method {', '.join(map(repr, missing))} does not fit these labels; use one of: {known}")
+        raise ValueError(
+            f"method {', '.join(map(repr, missing))} is not available for these labels; use one of: {known}"
+        )
     return [candidate for candidate in found if any(candidate in group for group in matches.values())]

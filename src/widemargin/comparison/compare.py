@@ -166,7 +166,7 @@ def compare(
     n_rows, n_classes = _num_samples(X), len(targets.classes)
     executor = as_executor(executor)
     if budget is not None and not executor.in_process:
-        raise ValueError("budget is for one process; leave out budget or executor")
+        raise ValueError("budget cannot be combined with executor; leave out one of them")
     tree = None if targets.kind == "multilabel" or taxonomy is None else as_taxonomy(taxonomy)
     measured = metrics_for(targets.kind, n_classes, metric, on_tree=tree is not None)
     task = Task(measured, targets.kind, tree, random_state)
@@ -266,7 +266,7 @@ class _Run:
                 found[number], now = result, time.monotonic()
                 self.clock.finish(number % len(candidates), now - last)
                 last = now
-                self._report(f"{len(found)} of {len(tasks)} fits with their search")
+                self._report(f"{len(found)} of {len(tasks)} fits and their searches")
         for first in range(0, len(tasks), len(candidates)):
             self.folds.append({candidate.name: found[first + m] for m, candidate in enumerate(candidates)})
 
@@ -295,7 +295,7 @@ class _Run:
         methods = [self._method(candidate, rows) for candidate in self.plan.candidates if candidate.name in names]
         first = self.task.metrics[0].name
         methods.sort(key=lambda method: -method.quality[first].mean)
-        left_out = {c.name: "the budget was used up before" for c in self.plan.candidates if c.name not in names}
+        left_out = {c.name: "the budget was used up" for c in self.plan.candidates if c.name not in names}
         about |= {"folds": len(self.folds), "folds_asked": self.plan.folds_asked, "held_out_rows": len(rows[names[0]])}
         about["seconds"] = time.monotonic() - self.started
         return Comparison(tuple(methods), {name: rows[name][:, 0] for name in names}, first, about, refused | left_out)
@@ -436,7 +436,7 @@ def _without_the_costliest(plan: Plan) -> Plan | None:
     if len(plan.seconds) < 3 or plan.seconds[costliest] <= 0.5 * sum(plan.seconds):
         return None
     rest = [m for m in range(len(plan.seconds)) if m != costliest]
-    reason = f"it would take about {plan.seconds[costliest]:.0f} s per fold, too much for the budget"
+    reason = f"it would take about {plan.seconds[costliest]:.0f} s per fold, which exceeds the budget"
     return replace(
         plan,
         candidates=tuple(plan.candidates[m] for m in rest),
@@ -608,9 +608,9 @@ def _check_arguments(X: Any, y: Any, X_test: Any, y_test: Any, cv: int, budget: 
             "TfidfVectorizer() for texts"
         )
     if transformer is not None and not hasattr(transformer, "fit_transform"):
-        raise ValueError(f"transformer must have fit_transform and transform; got {transformer!r}")
+        raise ValueError(f"transformer must have the methods fit_transform and transform; got {transformer!r}")
     if (X_test is None) != (y_test is None):
-        raise ValueError("X_test and y_test belong together; give both or none")
+        raise ValueError("X_test and y_test must be passed together; pass both or neither")
     check_rows_and_budget(X, y, budget)
     if not isinstance(cv, int) or cv < 2:
-        raise ValueError(f"cv must be a number of folds, at least 2; got {cv!r}")
+        raise ValueError(f"cv must be an integer of at least 2, the number of folds; got {cv!r}")

@@ -133,10 +133,10 @@ def check_rows_and_budget(X: Any, y: Any, budget: float | None) -> None:
     """Refuse rows without labels, and a budget that allows nothing."""
     if _num_samples(y) != _num_samples(X):
         raise ValueError(
-            f"X has {_num_samples(X)} rows and y has {_num_samples(y)}; give one label, or set of labels, per row"
+            f"X has {_num_samples(X)} rows, but y has {_num_samples(y)}; pass one label or set of labels per row"
         )
     if budget is not None and not budget > 0.0:
-        raise ValueError(f"budget must be a positive number of seconds, or None; got {budget!r}")
+        raise ValueError(f"budget must be a positive number of seconds or None; got {budget!r}")
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ def metrics_for(kind: str, n_classes: int, metric: str | None, *, on_tree: bool 
     elif match and int(match[2]) <= n_classes and (match[1] == word or (match[1] == AT_OR_BELOW and on_tree)):
         first = Metric(match[1], int(match[2]))
     else:
-        more = f", or in a tree {TREE_F1} or {AT_OR_BELOW}@k" if on_tree else ""
+        more = f", or, for labels in a tree, {TREE_F1} or {AT_OR_BELOW}@k" if on_tree else ""
         raise ValueError(f"metric must be {word}@k with k up to {n_classes}, such as {word}@5{more}; got {metric!r}")
     return [first, *(other for other in usual if other != first)]
 

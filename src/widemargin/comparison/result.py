@@ -129,9 +129,9 @@ class Comparison:
     def recommendation(self) -> str:
         """What to use, in one sentence with the reason."""
         chosen, best = self.recommended, self.best
-        value = f"{self.metric} {best.quality[self.metric].mean:.3f}"
+        value = f"{self.metric} ({best.quality[self.metric].mean:.3f})"
         if chosen is best:
-            more = "; the budget stopped its fits, so more time may improve it" if chosen.stopped else ""
+            more = "; its fits were stopped by the budget, so more time may improve it" if chosen.stopped else ""
             return f"Use {chosen.name}: {self._lead(value)}{more}."
         reason = f"takes {best.cost.cpu_s / max(chosen.cost.cpu_s, 1e-9):.1f} times the CPU time to train"
         if best.stopped and not chosen.stopped:
@@ -144,16 +144,16 @@ class Comparison:
     def _lead(self, value: str) -> str:
         """Why the best method is recommended."""
         if len(self.methods) == 1:
-            return f"{value}, the only method that was tried"
+            return f"{value}; no other method was tried"
         if len(self.as_good_as_the_best) > 1:
-            return f"it has the best {value}, and no method as good within chance saves much CPU time"
+            return f"it has the best {value}, and no statistically equivalent method saves much CPU time"
         second = self.methods[1]
         return f"it has the best {value}, {self._points(second)} ahead of {second.name}"
 
     def _points(self, other: MethodResult) -> str:
         """By how much the best method leads another."""
         gap = self.difference(self.best.name, other.name)
-        return f"{100 * gap.mean:.1f} points (95 %: {100 * gap.low:.1f} to {100 * gap.high:.1f})"
+        return f"{100 * gap.mean:.1f} points (95% CI: {100 * gap.low:.1f} to {100 * gap.high:.1f})"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -268,7 +268,7 @@ class Tuning:
         ties = sum(q is not None and same(q.mean, quality.mean) for q in self.quality) > 1
         chosen = ", ".join(f"{NAMES.get(name, name)} = {value:.4g}" for name, value in self.best.items())
         why = f"the best mean {self.metric}, {quality.mean:.4f}, on {self.n_rows:,} held-out rows of {how}"
-        return f"{chosen}: {why}{'; among equals, the smallest C was taken' if ties else ''}."
+        return f"{chosen}: {why}{'; the smallest C among ties was chosen' if ties else ''}."
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON and the model folder."""

@@ -241,10 +241,11 @@ def grid_for(
     is_orthogonal = isinstance(estimator, HierarchicalClassifier) and estimator.method == "orthogonal"
     has_share = is_orthogonal and estimator.K is None and estimator.alpha == AUTO
     if not has_k and _are_given(ks):
-        raise ValueError(f"ks are for TopKClassifier; leave them out for {type(estimator).__name__}")
+        raise ValueError(f"ks applies only to TopKClassifier; leave it out for {type(estimator).__name__}")
     if not has_share and _are_given(alpha_shares):
         raise ValueError(
-            "alpha_shares are for HierarchicalClassifier with method='orthogonal' and alpha='auto'; leave them out"
+            "alpha_shares applies only to HierarchicalClassifier with method='orthogonal' and alpha='auto'; leave it "
+            "out"
         )
     grid = Grid(
         BINARY_C if is_code and not is_learned else "C",
@@ -254,7 +255,7 @@ def grid_for(
         grows=isinstance(Cs, str),
     )
     if not grid.params:
-        raise ValueError("there is nothing to choose; give Cs, ks or alpha_shares")
+        raise ValueError("there are no values to choose from; pass Cs, ks or alpha_shares")
     return grid
 
 
@@ -306,12 +307,12 @@ class _Search:
         self.n_planned = first.n_fits * len(folds)
         used = self._folds_in_time(folds)
         if len(used) < len(folds):
-            self.notes.append(f"There was time for {len(used)} of {len(folds)} folds.")
+            self.notes.append(f"The budget allowed {len(used)} of {len(folds)} folds.")
         added: set[float] = set()
         while first.grows and (more := self._beyond()) is not None and len(added) < EXTENSIONS * len(more.Cs):
             expected = LARGER_C * (time.monotonic() - self.started) * more.n_fits / max(self.n_done / len(used), 1.0)
             if time.monotonic() + expected > self.deadline:
-                self.notes.append("There was no time for values beyond the edge.")
+                self.notes.append("The budget allowed no values beyond the edge of the grid.")
                 break
             added |= set(more.Cs)
             self.n_planned += more.n_fits * len(used)
@@ -322,10 +323,10 @@ class _Search:
             words = ", ".join(f"{C:.4g}" for C in sorted(added))
             edges = f"{first.Cs[0]:.4g} to {first.Cs[-1]:.4g}"
             self.notes.append(
-                f"The best C was at the edge of the first values, {edges}, so others were tried: {words}."
+                f"The best C was at the edge of the initial grid, {edges}, so more values were tried: {words}."
             )
         if self._beyond() is not None:
-            self.notes.append("The best C is at the edge of the values tried; a better one may lie beyond.")
+            self.notes.append("The best C is at the edge of the values tried; a better value may lie beyond it.")
 
     def _beyond(self) -> Grid | None:
         """Values of C beyond the best if that is at the edge, and better than its neighbour inside; otherwise None."""
@@ -401,7 +402,7 @@ class _Search:
         """The values with the best mean; among equals those with the smallest C, then the smallest k."""
         means = {key: quality.mean for key in sorted(self.sums) if (quality := _quality(self.sums[key])) is not None}
         if not means:
-            raise ValueError("the budget ran out before the first fit finished; give more time")
+            raise ValueError("the budget ran out before the first fit finished; use a larger budget")
         best = max(means.values())
         return next(key for key, mean in means.items() if same(mean, best))
 
@@ -438,9 +439,9 @@ def _prepared(estimator: Estimator, n_jobs: int | None) -> tuple[Any, Any]:
     transformer = clone(whole[:-1]) if len(steps) > 1 else None
     last = clone(steps[-1][1] if steps else estimator)
     if not hasattr(last, "predict_topk"):
-        raise ValueError(f"{type(last).__name__} has no predict_topk, which tune needs; use GridSearchCV")
+        raise ValueError(f"tune requires predict_topk, which {type(last).__name__} does not have; use GridSearchCV")
     if getattr(last, "kernel", None) == "precomputed":
-        raise ValueError("tune takes rows, not a precomputed kernel; use GridSearchCV, which splits the matrix")
+        raise ValueError("tune does not support a precomputed kernel; use GridSearchCV, which splits the kernel matrix")
     if n_jobs is not None:
         last.set_params(n_jobs=n_jobs)
     return transformer, last
@@ -450,7 +451,7 @@ def _split(cv: Any, y: Any, n_rows: int, kind: str, seed: int) -> list[tuple[Int
     """Training and held-out rows of each fold."""
     if isinstance(cv, int):
         if isinstance(cv, bool) or not 2 <= cv <= n_rows:
-            raise ValueError(f"cv must be a number of folds, from 2 to the number of rows, or a splitter; got {cv!r}")
+            raise ValueError(f"cv must be a splitter or an integer between 2 and the number of rows; got {cv!r}")
         return list(splits(y, n_rows, cv, kind, seed))
     strata = None if kind == "multilabel" else np.asarray(y)
     return list(check_cv(cv, strata, classifier=strata is not None).split(np.zeros(n_rows), strata))

@@ -144,9 +144,9 @@ def recognize_format(path: PathLike) -> Format:
         return "store"
     if os.path.isdir(path):
         raise DataFormatError(
-            "this folder is not a store: it has no store.json",
+            "this folder is not a store, because it has no store.json",
             path=path,
-            remedy="name a file inside it, or a folder that `widemargin convert` wrote",
+            remedy="name a file inside it, or a folder written by `widemargin convert`",
         )
     with open_input(path) as file:
         magic = file.read(len(NPY_MAGIC))
@@ -219,14 +219,14 @@ def load_data(
     >>> folder.cleanup()
     """
     if format != "auto" and format not in FORMATS:
-        raise ValueError(f"format must be 'auto' or one of {FORMATS}, got {format!r}")
+        raise ValueError(f"format must be 'auto' or one of {FORMATS}; got {format!r}")
     chosen = recognize_format(path) if format == "auto" else format
     if format == "auto" and chosen in ("xmc", "svmlight") and is_table(path):
         raise DataFormatError(
-            "this is a table, and load_data reads rows of features",
+            "this is a table, but load_data reads numeric rows",
             path=path,
-            remedy="use read_texts(path, text_columns, label_column) for text, or pandas for columns of numbers; give "
-            "format='svmlight' if the file has that format in spite of its name",
+            remedy="use read_texts(path, text_columns, label_column) for text or pandas for numeric columns, or pass "
+            "format='svmlight' if the file has that format despite its name",
         )
     if chosen == "store":
         # Verified, since what comes out of here goes straight to kernels that trust their indices.
@@ -334,9 +334,9 @@ def _label_names(given: PathLike | NamesLike | None, found: Found, path: PathLik
 def _given_label_names(given: PathLike | NamesLike, found: Found, n_labels: int | None, path: PathLike) -> list[str]:
     if n_labels is None:
         raise DataFormatError(
-            "label names need numbered labels, but the rows have one label each, or none",
+            "label names require numbered labels, but the rows have one label each, or none",
             path=path,
-            remedy="leave out the names",
+            remedy="leave out label_names",
         )
     names = read_names(given) if isinstance(given, str | os.PathLike) else [str(name) for name in given]
     by_number = _names_of_columns(names, found.classes)
@@ -415,11 +415,11 @@ def _check_svmlight_labels(dataset: Dataset) -> None:
     """Every line of svmlight starts with numbers."""
     problem = None
     if dataset.Y is None:
-        problem = "svmlight needs labels, but the rows have none"
+        problem = "the svmlight format requires labels, but the rows have none"
     elif dataset.Y.ndim == 1 and dataset.Y.dtype.kind not in "biuf":
-        problem = "svmlight needs labels that are numbers"
+        problem = "the svmlight format requires numeric labels"
     if problem is not None:
-        raise DataFormatError(problem, path=dataset.path, remedy="write a .txt or .npz file, or a store")
+        raise DataFormatError(problem, path=dataset.path, remedy="use a .txt or .npz file, or a store")
 
 
 def _indicator(dataset: Dataset) -> tuple[sp.csr_array, list[str] | None]:
@@ -441,6 +441,8 @@ def _sidecars(path: Path, labels: list[str] | None, features: list[str] | None) 
     sidecars = {file: names for file, names in wanted.items() if names is not None}
     for file, names in sidecars.items():
         if os.path.lexists(file) and read_names(file) != names:
-            message = f"the file holds names that differ from those of {path.name}; remove it or choose another name"
+            message = (
+                f"the names in this file differ from those in {path.name}; remove it, or choose another output name"
+            )
             raise FileExistsError(errno.EEXIST, message, str(file))
     return sidecars

@@ -48,7 +48,7 @@ def read_names(path: PathLike, *, column: int | None = None) -> list[str]:
         names.pop()
     for number, name in enumerate(names, start=1):
         if "\r" in name:
-            problem, remedy = "a carriage return inside a line", "convert the line ends to LF or CR LF"
+            problem, remedy = "the line contains a carriage return", "convert the line endings to LF or CR LF"
             raise DataFormatError(problem, path=path, line=number, remedy=remedy)
     if not os.fspath(path).endswith(".tsv"):
         return names
@@ -58,7 +58,7 @@ def read_names(path: PathLike, *, column: int | None = None) -> list[str]:
 def _cell(line: str, column: int, path: str, number: int) -> str:
     cells = line.split("\t")
     if not -len(cells) <= column < len(cells):
-        raise DataFormatError(f"there is no column {column}", path=path, line=number)
+        raise DataFormatError(f"column {column} does not exist", path=path, line=number)
     return cells[column]
 
 
@@ -79,7 +79,7 @@ def write_names(path: PathLike, names: NamesLike) -> None:
     lines = [str(name) for name in names]
     broken = [name for name in lines if "\n" in name or "\r" in name]
     if broken:
-        raise ValueError(f"the name {broken[0]!r} has a line break")
+        raise ValueError(f"the name {broken[0]!r} contains a line break; remove it")
     with atomic_file(path, compress=False) as file:
         file.write("".join(f"{line}\n" for line in lines).encode("utf-8"))
 
@@ -88,7 +88,9 @@ def check_names(names: NamesLike, expected: int | None, path: str, *, distinct: 
     """The names as a list of str, made distinct if asked; DataFormatError unless they are as many as expected."""
     checked = [str(name) for name in names]
     if expected is not None and len(checked) != expected:
-        raise DataFormatError(f"there are {len(checked)} names for {expected} columns", path=path)
+        raise DataFormatError(
+            f"there must be one name for each of the {expected} columns; got {len(checked)}", path=path
+        )
     return make_distinct(checked, path) if distinct else checked
 
 
@@ -100,10 +102,10 @@ def make_distinct(names: list[str], path: str) -> list[str]:
     numbered = [f"{name} ({column})" if name in repeated else name for column, name in enumerate(names)]
     name, count = Counter(numbered).most_common(1)[0]
     if count > 1:
-        raise DataFormatError(f"two labels have the name {name!r}", path=path, remedy="give each label its own name")
+        raise DataFormatError(f"two labels are named {name!r}", path=path, remedy="use a distinct name for each label")
     first = next(name for name in names if name in repeated)
     warnings.warn(
-        f"{path}: {len(repeated):,} name(s) occur more than once; the label number is added to them, as in "
+        f"{path}: {len(repeated):,} name(s) occur more than once; the label number is appended to them, as in "
         f"{numbered[names.index(first)]!r}",
         DataFormatWarning,
         stacklevel=2,

@@ -89,7 +89,7 @@ def _check_csr(
     """Raise DataFormatError unless the arrays are a CSR matrix of the shape with finite numbers."""
     _check_csr_outline(data, indices, indptr, shape, path)
     if len(indices) and not (indices.min() >= 0 and indices.max() < shape[1]):
-        raise DataFormatError(f"the matrix has column indices outside 0 to {shape[1] - 1}", path=path)
+        raise DataFormatError(f"column indices must be between 0 and {shape[1] - 1}, but some are not", path=path)
     _check_finite(data, path)
 
 
@@ -99,24 +99,27 @@ def _check_csr_outline(
     """The part of `_check_csr` that reads `indptr` only."""
     for name, array, kinds in (("data", data, "biuf"), ("indices", indices, "iu"), ("indptr", indptr, "iu")):
         if array.ndim != 1 or array.dtype.kind not in kinds:
-            raise DataFormatError(f"{name} is an array of type {array.dtype} and shape {array.shape}", path=path)
+            raise DataFormatError(
+                f"{name} must be a numeric vector; got type {array.dtype} and shape {array.shape}", path=path
+            )
     if len(shape) != 2 or min(shape) < 0 or max(shape) >= LARGEST_COUNT:
-        raise DataFormatError(f"the matrix has the invalid shape {shape}", path=path)
+        raise DataFormatError(f"the shape {shape} of the matrix is invalid", path=path)
     if len(indptr) != shape[0] + 1:
-        raise DataFormatError(f"indptr has {len(indptr)} entries for {shape[0]} rows", path=path)
+        raise DataFormatError(f"indptr has {len(indptr)} entries, but the matrix has {shape[0]} rows", path=path)
     if indptr[0] != 0 or indptr[-1] != len(indices) or len(indices) != len(data):
         raise DataFormatError(
-            f"indptr runs from {indptr[0]} to {indptr[-1]} for {len(indices)} indices and {len(data)} values",
+            f"indptr runs from {indptr[0]} to {indptr[-1]}, but there are {len(indices)} indices and {len(data)} "
+            "values",
             path=path,
         )
     if not (indptr[1:] >= indptr[:-1]).all():
-        raise DataFormatError("indptr decreases", path=path)
+        raise DataFormatError("indptr must not decrease", path=path)
 
 
 def _check_dense(array: npt.NDArray[Any], path: str) -> None:
     """Raise DataFormatError unless the array is one- or two-dimensional, of numbers that are finite or of strings."""
     if array.ndim not in (1, 2) or array.dtype.kind not in "biufU" or (array.dtype.kind == "U" and array.ndim == 2):
-        raise DataFormatError(f"the array has the type {array.dtype} and the shape {array.shape}", path=path)
+        raise DataFormatError(f"an array of type {array.dtype} and shape {array.shape} is not supported", path=path)
     if array.dtype.kind == "U":
         _check_characters(array, path)
     _check_finite(array, path)
@@ -126,12 +129,12 @@ def _check_characters(strings: npt.NDArray[Any], path: str) -> None:
     """Strings are stored as numbers of characters, of which there are `LAST_CHARACTER` + 1."""
     codes = np.ascontiguousarray(strings.astype(strings.dtype.newbyteorder("="), copy=False)).reshape(-1)
     if codes.size and codes.dtype.itemsize and codes.view(np.uint32).max() > LAST_CHARACTER:
-        raise DataFormatError("the array has strings with invalid characters", path=path)
+        raise DataFormatError("the array contains strings with invalid characters", path=path)
 
 
 def _check_finite(values: npt.NDArray[Any], path: str) -> None:
     if values.dtype.kind == "f" and not np.isfinite(values).all():
-        raise DataFormatError("there are values that are not finite", path=path, remedy="remove or replace them")
+        raise DataFormatError("the values must be finite", path=path, remedy="remove or replace NaN and infinity")
 
 
 @with_shared_passages
@@ -164,7 +167,11 @@ def read_matrix(path: PathLike) -> Any:
         _check_dense(arrays, name)
         return arrays
     if "format" not in arrays:
-        raise DataFormatError("this is not one sparse matrix", path=name, remedy="use read_npz for X and Y in one file")
+        raise DataFormatError(
+            "the file does not contain exactly one sparse matrix",
+            path=name,
+            remedy="use read_npz if X and Y are in one file",
+        )
     return _sparse_from(arrays, "", name)
 
 
@@ -189,7 +196,7 @@ def write_matrix(path: PathLike, matrix: Any) -> None:
     """
     ending = ".npz" if sp.issparse(matrix) else ".npy"
     if not os.fspath(path).endswith(ending):
-        raise ValueError(f"the name of a file for this matrix must end in {ending}, got {os.fspath(path)!r}")
+        raise ValueError(f"the file name for this matrix must end in {ending}; got {os.fspath(path)!r}")
     with atomic_file(path, compress=False) as file:
         if sp.issparse(matrix):
             sp.save_npz(file, sp.csr_array(matrix))
@@ -226,13 +233,13 @@ def read_npz(path: PathLike) -> tuple[Any, Any]:
     name = os.fspath(path)
     arrays = _load(path)
     if isinstance(arrays, np.ndarray):
-        raise DataFormatError("this is one array, not an .npz file", path=name)
+        raise DataFormatError("the file contains a single array and is not an .npz file", path=name)
     if "format" in arrays and "X" not in arrays:
         return _sparse_from(arrays, "", name), None
     X = _member(arrays, "X", name)
     if X is None:
         raise DataFormatError(
-            f"the file has no X, only {sorted(arrays)[:10]}",
+            f"the file contains no X, only {sorted(arrays)[:10]}",
             path=name,
             remedy="name the features X (dense), or X_data, X_indices, X_indptr and X_shape (CSR)",
         )
@@ -287,15 +294,17 @@ def _sparse_from(arrays: Mapping[str, npt.NDArray[Any]], prefix: str, path: str)
     stored_format = arrays[f"{prefix}format"].tolist() if f"{prefix}format" in arrays else "csr"
     if missing or stored_format not in ("csr", b"csr"):  # scipy writes bytes
         raise DataFormatError(
-            f"no {', '.join(prefix + part for part in missing)}"
+            f"missing from the file: {', '.join(prefix + part for part in missing)}"
             if missing
-            else f"the sparse format is {stored_format!r}",
+            else f"the sparse format {stored_format!r} is not supported",
             path=path,
             remedy="write the matrix with scipy.sparse.save_npz(path, X.tocsr())",
         )
     data, indices, indptr, shape = (arrays[f"{prefix}{part}"] for part in ("data", "indices", "indptr", "shape"))
     if shape.dtype.kind not in "iu" or shape.ndim != 1:
-        raise DataFormatError(f"shape is an array of type {shape.dtype} and shape {shape.shape}", path=path)
+        raise DataFormatError(
+            f"the shape is stored as an array of type {shape.dtype} and shape {shape.shape}", path=path
+        )
     size = tuple(int(length) for length in shape)
     _check_csr(data, indices, indptr, size, path)
     return sp.csr_array((data, indices, indptr), shape=size)
@@ -319,12 +328,14 @@ def _load(path: PathLike) -> Any:
         with loaded:
             members = {name: loaded[name] for name in loaded.files}
         if not all(isinstance(member, np.ndarray) for member in members.values()):
-            raise ValueError("a member is not an array")
+            raise ValueError("the archive contains a member that is not an array")
         return members
     except DataFormatError:
         raise
     except READ_ERRORS as error:
-        raise DataFormatError(f"the file is damaged or not plain arrays ({error})", path=path) from None
+        raise DataFormatError(
+            f"the file is damaged or contains something other than plain arrays ({error})", path=path
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -412,7 +423,7 @@ def write_store(
 def check_replaceable(folder: PathLike) -> None:
     """An error unless there is nothing under a name, or a store."""
     if os.path.exists(folder) and not is_store(folder):
-        raise FileExistsError(f"{os.fspath(folder)} exists and is not a store; choose another folder")
+        raise FileExistsError(f"{os.fspath(folder)} already exists and is not a store; choose another folder")
 
 
 def write_description(
@@ -454,7 +465,7 @@ def open_store(folder: PathLike, *, verify: bool = False) -> Store:
     manifest = _read_manifest(root)
     matrices = {name: _open_matrix(root, name, manifest.get(name), verify) for name in ("X", "Y")}
     if matrices["X"] is None:
-        raise DataFormatError("the store has no X", path=root)
+        raise DataFormatError("X is missing from the store", path=root)
     check_together(matrices["X"], matrices["Y"], str(root))
     names = {kind: _open_names(root, kind, manifest.get(kind), matrices, verify) for kind in NAME_FILES}
     return Store(matrices["X"], matrices["Y"], names["label_names"], names["feature_names"], str(root))
@@ -480,11 +491,11 @@ def _prepare(matrix: Any) -> Any:
 def check_together(X: Any, Y: Any, path: str) -> None:
     """Raise DataFormatError unless X is a matrix of numbers with as many rows as Y, if there is one."""
     if X.ndim != 2 or X.dtype.kind not in VALUE_KINDS:
-        raise DataFormatError(
-            f"X has the type {X.dtype} and the shape {X.shape}; it must be a matrix of numbers", path=path
-        )
+        raise DataFormatError(f"X must be a numeric matrix; got type {X.dtype} and shape {X.shape}", path=path)
     if Y is not None and Y.shape[0] != X.shape[0]:
-        raise DataFormatError(f"X has {X.shape[0]} rows and Y has {Y.shape[0]}", path=path)
+        raise DataFormatError(
+            f"X and Y must have the same number of rows; got {X.shape[0]} and {Y.shape[0]}", path=path
+        )
 
 
 def _write_matrix(folder: Path, name: str, matrix: Any) -> dict[str, Any]:
@@ -519,20 +530,20 @@ def _read_manifest(root: Path) -> dict[str, Any]:
     if not root.is_dir():
         raise FileNotFoundError(f"{root} is not a folder")
     if not (root / STORE_FILE).exists():
-        raise DataFormatError(f"there is no {STORE_FILE}", path=root, remedy="write the folder with write_store")
+        raise DataFormatError(f"{STORE_FILE} is missing", path=root, remedy="write the folder with write_store")
     path = _inside(root, STORE_FILE)
     if path.stat().st_size > MAX_STORE_FILE_BYTES:
-        raise DataFormatError("the file is too large to be a store's description", path=path)
+        raise DataFormatError("the file is too large to be a store description", path=path)
     try:
         manifest = parse_json(path.read_bytes())
     except ValueError as error:
-        raise DataFormatError(f"the file is not JSON ({error})", path=path) from None
+        raise DataFormatError(f"the file is not valid JSON ({error})", path=path) from None
     if not isinstance(manifest, dict) or manifest.get("format") != STORE_FORMAT:
         raise DataFormatError("the file does not describe a store", path=path)
     version = manifest.get("version")
     if version != STORE_VERSION or isinstance(version, bool):
         raise DataFormatError(
-            f"the store has version {version!r:.50}; this release reads {STORE_VERSION}",
+            f"the store has version {version!r:.50}, but this release reads version {STORE_VERSION}",
             path=path,
             remedy="upgrade widemargin, or write the store again",
         )
@@ -557,7 +568,7 @@ def _open_matrix(root: Path, name: str, entry: Any, verify: bool) -> Any:
     # File names are fixed and never taken from the description: no path can lead out of the folder.
     kind = entry.get("kind") if isinstance(entry, dict) else None
     if kind not in ("csr", "dense"):
-        raise DataFormatError(f"{name} has the unknown kind {kind!r}", path=root)
+        raise DataFormatError(f"{name} has an unknown kind, {kind!r}", path=root)
     names = [f"{name}.{part}.npy" for part in CSR_PARTS] if kind == "csr" else [f"{name}.npy"]
     arrays = [_open_array(root, file_name, entry, verify) for file_name in names]
     shape = _shape(entry.get("shape"), name, root)
@@ -565,7 +576,7 @@ def _open_matrix(root: Path, name: str, entry: Any, verify: bool) -> Any:
     if kind == "dense":
         if arrays[0].shape != shape:
             raise DataFormatError(
-                f"the array has the shape {arrays[0].shape}, the description says {shape}", path=where
+                f"the array has shape {arrays[0].shape}, but its description says {shape}", path=where
             )
         if verify:
             _check_dense(arrays[0], where)
@@ -594,13 +605,13 @@ def _open_array(root: Path, file_name: str, entry: dict[str, Any], verify: bool)
         raise DataFormatError(f"the file is damaged ({error})", path=path) from None
     if array.dtype.str != described.get("dtype") or list(array.shape) != described.get("shape"):
         raise DataFormatError(
-            f"the array has the type {array.dtype.str} and the shape {list(array.shape)}, {STORE_FILE} says"
-            f" {described.get('dtype')} and {described.get('shape')}",
+            f"the array has type {array.dtype.str} and shape {list(array.shape)}, but {STORE_FILE} says "
+            f"{described.get('dtype')} and {described.get('shape')}",
             path=path,
         )
     plain = array.dtype.kind in VALUE_KINDS + "U" and array.dtype.isnative and array.dtype.itemsize > 0
     if not plain or (array.ndim > 1 and not array.flags.c_contiguous):
-        raise DataFormatError(f"the array is of type {array.dtype} or not in C order", path=path)
+        raise DataFormatError(f"the array has the wrong type ({array.dtype}) or is not in C order", path=path)
     return array
 
 
@@ -615,7 +626,7 @@ def _open_names(root: Path, kind: str, entry: Any, matrices: dict[str, Any], ver
 
 def _shape(value: Any, name: str, root: Path) -> tuple[int, ...]:
     if not isinstance(value, list) or not all(type(length) is int and 0 <= length < LARGEST_COUNT for length in value):
-        raise DataFormatError(f"{name} has the shape {value!r}", path=root)
+        raise DataFormatError(f"{name} has an invalid shape, {value!r}", path=root)
     return tuple(value)
 
 
@@ -623,11 +634,12 @@ def _check_sorted(matrix: sp.csr_array, where: str) -> None:
     rises = np.diff(matrix.indices) > 0
     rises[matrix.indptr[1:-1][(matrix.indptr[1:-1] > 0) & (matrix.indptr[1:-1] < matrix.nnz)] - 1] = True
     if not rises.all():
-        raise DataFormatError("the indices of a row are not sorted", path=where, remedy="write the store again")
+        raise DataFormatError("the indices within a row are not sorted", path=where, remedy="write the store again")
 
 
 def _check_hash(path: Path, expected: Any) -> None:
     if file_sha256(path) != expected:
         raise DataFormatError(
-            f"the file is not the one that was written: its SHA-256 is not that of {STORE_FILE}", path=path
+            f"the file has changed since it was written: its SHA-256 hash differs from the one in {STORE_FILE}",
+            path=path,
         )

@@ -86,12 +86,12 @@ class TableSpec:
             raise ValueError(f"label_sep must be the text between two labels, such as '|'; got {self.label_sep!r}")
         if self.delimiter is not None and (len(self.delimiter) != 1 or self.delimiter in '"\r\n'):
             raise ValueError(
-                f"delimiter must be one character, and not a quote or a line break; got {self.delimiter!r}"
+                f"delimiter must be a single character other than a quote or a line break; got {self.delimiter!r}"
             )
         try:
             codecs.lookup(self.encoding)
         except LookupError:
-            raise ValueError(f"there is no encoding {self.encoding!r}; give one such as utf-8 or latin-1") from None
+            raise ValueError(f"unknown encoding {self.encoding!r}; use a name such as utf-8 or latin-1") from None
 
     def for_file(self, path: PathLike) -> TableSpec:
         """The spec for a file, whose format may differ from that of the table described."""
@@ -121,22 +121,25 @@ class TableSpec:
     def from_dict(cls, source: Mapping[str, Any]) -> TableSpec:
         """The spec that `to_dict` described; a ValueError, TypeError or KeyError for anything else."""
         if set(source) - {"form"} != {"text", "labels", "label_sep"}:
-            raise ValueError(f"the table is described by {', '.join(sorted(source))}")
+            raise ValueError(f"the table description has unexpected keys: {', '.join(sorted(source))}")
         text, labels, label_sep = source["text"], source["labels"], source["label_sep"]
         if not isinstance(text, list) or not text:
-            raise ValueError("the table has no text column")
+            raise ValueError("the table description names no text column")
         forms = source.get("form", {})
         kind, form = next(iter(dict(forms).items()), (None, {}))
         form = dict(form)
         types = set(map(type, (*text, labels, label_sep, form.get("delimiter"), form.get("encoding"), kind)))
         if not types <= {str, type(None)} or labels is None or None in text or len(forms) > 1:
             raise ValueError(
-                "the description of the table has a column, separator, delimiter or encoding that is not text"
+                "the table description contains a column, separator, delimiter or encoding that is not a string"
             )
         if kind not in (None, *ENDINGS.values()) or type(form.get("quotes", True)) is not bool:
-            raise ValueError(f"the table has the format {kind!r} with quotes {form.get('quotes')!r}")
+            raise ValueError(
+                f"the table description has an invalid format, {kind!r}, or an invalid value of quotes, "
+                f"{form.get('quotes')!r}"
+            )
         if form and not {"delimiter", "quotes"} <= set(form) <= {"delimiter", "quotes", "encoding"}:
-            raise ValueError("the form of the table is not a delimiter, quotes and an encoding")
+            raise ValueError("the table description must contain a delimiter, quotes and, optionally, an encoding")
         return cls(tuple(text), labels, label_sep, **form, format=kind)
 
 
@@ -174,7 +177,7 @@ def table_format(path: PathLike) -> TableFormat:
     ending = Path(os.fspath(path).removesuffix(".gz")).suffix.lower()
     if ending not in ENDINGS:
         raise DataFormatError(
-            "the file name does not have the ending of a table", path=path, remedy=f"use one of {', '.join(ENDINGS)}"
+            "the file name does not end like that of a table", path=path, remedy=f"use one of {', '.join(ENDINGS)}"
         )
     return ENDINGS[ending]
 
@@ -241,14 +244,14 @@ def _check_columns(
             remedy = f"did you mean {near[0]!r}?" if near else hint
             raise DataFormatError(
                 f"column {column!r} is not in {path}; its columns are {listed}{more}",
-                remedy=remedy or "name one of them (--text, --labels on the command line)",
+                remedy=remedy or "use one of them (--text or --labels on the command line)",
             )
         if known.count(column) > 1:
             raise DataFormatError(
                 f"{known.count(column)} columns are named {column!r}",
                 path=path,
                 line=line,
-                remedy="give each column its own name",
+                remedy="use a distinct name for each column",
             )
 
 
@@ -276,13 +279,13 @@ def _lines(path: PathLike, encoding: str) -> Iterator[str]:
             position = len("".join(pending).encode(encoding, "replace")) + 1
             name = "UTF-8" if codec.name == "utf-8-sig" else encoding
             raise DataFormatError(
-                f"not {name} text (byte 0x{broken.object[broken.start]:02x} at position {position})",
+                f"the line is not valid {name} text (byte 0x{broken.object[broken.start]:02x} at position {position})",
                 path=path,
                 line=number,
-                remedy="save the file as UTF-8, or give its encoding (--encoding on the command line)",
+                remedy="save the file as UTF-8, or set the encoding (--encoding on the command line)",
             )
         if sum(map(len, pending)) > MAX_LINE_CHARS:
-            problem = f"a line of more than {MAX_LINE_CHARS:,} characters; this is not a table of text"
+            problem = f"the line has more than {MAX_LINE_CHARS:,} characters; this is not a text table"
             raise DataFormatError(problem, path=path, line=number)
         if block is None:
             break
@@ -300,12 +303,12 @@ def _read_csv(
     try:
         header = next(reader, None)
         if header is None:
-            remedy = "its first line has the column names"
+            remedy = "the first line must contain the column names"
             raise DataFormatError("the file is empty", path=path, remedy=remedy)
         header = list(map(str.strip, header))
         hint = ""
         if len(header) == 1 and (others := sorted(set(header[0]) & set(";\t,|") - {delimiter})):
-            how = "give it as the delimiter (--delimiter on the command line)"
+            how = "pass it as the delimiter (--delimiter on the command line)"
             hint = f"cells seem to be separated by {others[0]!r}; {how}"
         _check_columns(path, header, columns, hint, line=1)
         places = list(map(header.index, columns))
@@ -313,10 +316,10 @@ def _read_csv(
         for record in reader:
             if record and len(record) != len(header):
                 raise DataFormatError(
-                    f"{len(record)} cells, but the header has {len(header)} columns",
+                    f"the row has {len(record)} cells, but the header has {len(header)} columns",
                     path=path,
                     line=start,
-                    remedy='put cells with a delimiter or a line break in quotes, "…"',
+                    remedy='enclose cells that contain a delimiter or a line break in quotes, "…"',
                 )
             if record:
                 yield Cells(start, list(map(record.__getitem__, places)))
@@ -326,7 +329,8 @@ def _read_csv(
             f"{error}",
             path=path,
             line=start,
-            remedy='inside a quoted cell write a quote twice, "", and close it; or read without quotes',
+            remedy='double each quote inside a quoted cell ("") and close the cell with a quote, or read the file '
+            "without quotes",
         ) from None
 
 
@@ -349,14 +353,14 @@ def _json_object(path: PathLike, number: int, line: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         array = line.lstrip()[:1] == "["
         raise DataFormatError(
-            f"not a JSON object ({error})",
+            f"the line is not a JSON object ({error})",
             path=path,
             line=number,
             remedy="write one object per line, not an array" if array else "write one object per line",
         ) from None
     if not isinstance(record, dict):
         raise DataFormatError(
-            f"a {type(record).__name__}, not a JSON object",
+            f"the line must be a JSON object; got a {type(record).__name__}",
             path=path,
             line=number,
             remedy="write one object per line, with the columns as keys",
@@ -372,10 +376,10 @@ def _refuse_half_characters(path: PathLike, number: int, record: dict[str, Any])
         json.dumps(record, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
         raise DataFormatError(
-            f"the escape {error.object[error.start]!r} is half of a character",
+            f"the escape {error.object[error.start]!r} is only half of a surrogate pair",
             path=path,
             line=number,
-            remedy="write such characters as UTF-8, or with both of their escapes",
+            remedy="write the character as UTF-8 or with both escapes",
         ) from None
 
 
@@ -386,9 +390,9 @@ def _read_parquet(path: PathLike, columns: Sequence[str]) -> Iterator[Cells]:
         from pyarrow import parquet
     except ModuleNotFoundError:
         raise DataFormatError(
-            "reading Parquet needs pyarrow",
+            "reading Parquet requires pyarrow",
             path=path,
-            remedy="pip install widemargin[parquet], or convert the file to CSV or JSON lines",
+            remedy="run pip install 'widemargin[parquet]', or convert the file to CSV or JSON lines",
         ) from None
     with open_input(path):  # raises for a missing file or a folder
         pass
@@ -406,7 +410,7 @@ def _read_parquet(path: PathLike, columns: Sequence[str]) -> Iterator[Cells]:
     # pyarrow also raises errors about names that are not UTF-8, and about dates that Python cannot hold.
     except (pyarrow.ArrowException, OSError, ValueError, OverflowError) as error:
         text = next(iter(str(error).splitlines()), type(error).__name__)
-        raise DataFormatError(f"cannot be read as Parquet ({text})", path=path) from None
+        raise DataFormatError(f"the file cannot be read as Parquet ({text})", path=path) from None
 
 
 class Texts(NamedTuple):
@@ -472,7 +476,7 @@ class TextRows:
         skip_unlabelled: bool = False,
     ) -> None:
         if not spec.text:
-            raise ValueError("name at least one text column")
+            raise ValueError("text_columns is empty; name at least one text column")
         self.path, self.spec, self.keep, self.skip_unlabelled = path, spec.for_file(path), keep, skip_unlabelled
         self.labels = spec.labels if labelled else None
         self.multilabel: bool | None = True if spec.label_sep is not None else None
@@ -544,9 +548,9 @@ class TextRows:
     def _no_label(self, place: int, column: str) -> DataFormatError:
         return self._error(
             place,
-            f"column {column!r} is empty, but each row needs a label",
-            "fill it in, leave out the row (--skip-unlabelled on the command line), or give a label separator for "
-            "lists, which may be empty",
+            f"column {column!r} is empty, but each row must have a label",
+            "fill it in, leave out the row (--skip-unlabelled on the command line), or set a label separator, which "
+            "allows empty lists",
         )
 
     def _plain(self, place: int, value: Any, column: str) -> str:
@@ -558,7 +562,7 @@ class TextRows:
         if isinstance(value, bool | int | float):
             return json.dumps(value)
         problem = f"column {column!r} has a value of type {type(value).__name__}, not text"
-        raise self._error(place, problem, "give strings or numbers")
+        raise self._error(place, problem, "use strings or numbers")
 
     def _error(self, place: int, problem: str, remedy: str | None = None) -> DataFormatError:
         path = os.fspath(self.path)

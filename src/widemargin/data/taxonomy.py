@@ -63,16 +63,18 @@ def _check_columns(columns: list[str], path: str, line: int) -> None:
     """Refuse what is not exactly a child and its parent, and names with spaces around them."""
     if len(columns) != 2:
         raise DataFormatError(
-            f"{len(columns)} column(s) instead of 2",
+            f"the line has {len(columns)} column(s) instead of 2",
             path=path,
             line=line,
-            remedy="write child, a tab, and parent (nothing after the tab for a root)",
+            remedy="write the child, a tab and the parent (for a root, nothing after the tab)",
         )
     if not columns[0]:
-        raise DataFormatError("the child has no name", path=path, line=line, remedy="name it before the tab")
+        raise DataFormatError("the child name is missing", path=path, line=line, remedy="write it before the tab")
     for name in columns:
         if name != name.strip():
-            raise DataFormatError(f"spaces around the name {name!r}", path=path, line=line, remedy="remove them")
+            raise DataFormatError(
+                f"the name {name!r} has leading or trailing spaces", path=path, line=line, remedy="remove them"
+            )
 
 
 def _checked_for_file(name: Any) -> str:
@@ -81,6 +83,6 @@ def _checked_for_file(name: Any) -> str:
     if broken or name.startswith(COMMENT):
         raise DataFormatError(
             f"the name {name!r} cannot be written to a tab-separated file",
-            remedy="use strings without tabs, line ends, spaces around them or a leading '#'",
+            remedy="use strings without tabs, line breaks, leading or trailing spaces, or a leading '#'",
         )
     return str(name)

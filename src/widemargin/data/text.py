@@ -290,11 +290,11 @@ def make_options(
 ) -> TextOptions:
     """Check the options that the readers share."""
     if zero_based not in (True, False, "auto"):
-        raise ValueError(f"zero_based must be True, False or 'auto', got {zero_based!r}")
+        raise ValueError(f"zero_based must be True, False or 'auto'; got {zero_based!r}")
     if indices not in ("fix", "refuse"):
-        raise ValueError(f"indices must be 'fix' or 'refuse', got {indices!r}")
+        raise ValueError(f"indices must be 'fix' or 'refuse'; got {indices!r}")
     if n_features is not None and not 0 <= n_features <= MAX_COUNT:
-        raise ValueError(f"n_features must be from 0 to {MAX_COUNT}, got {n_features!r}")
+        raise ValueError(f"n_features must be between 0 and {MAX_COUNT}; got {n_features!r}")
     base = None if zero_based == "auto" else int(not zero_based)
     return TextOptions(text_format, base, n_features, indices == "refuse", MAX_COUNT)
 
@@ -317,9 +317,9 @@ def read_text(
 ) -> TextData:
     """The matrices of a file, around the arrays of the parser."""
     if np.dtype(dtype) not in (np.dtype(np.float32), np.dtype(np.float64)):
-        raise ValueError(f"dtype must be float32 or float64, got {dtype!r}")
+        raise ValueError(f"dtype must be float32 or float64; got {dtype!r}")
     if n_threads is not None and n_threads < 1:
-        raise ValueError(f"n_threads must be at least 1, got {n_threads!r}")
+        raise ValueError(f"n_threads must be at least 1; got {n_threads!r}")
     (parsed,) = parse_parts(path, options, dtype=np.dtype(dtype), n_threads=n_threads, whole=True)
     base = find_base(path, parsed, options)
     warn_about_disorder(path, parsed)
@@ -368,7 +368,7 @@ def find_base(path: PathLike, parsed: ParsedText, options: TextOptions) -> int:
         line, kind, count = min(beyond)
         in_header = " in the header" if options.format is TextFormat.XMC else ""
         raise DataFormatError(
-            f"{kind} {count} is out of the range 0 to {count - 1} (the file is zero-based, because index 0 occurs)",
+            f"{kind} {count} is outside the range 0 to {count - 1} (the file is zero-based, because index 0 occurs)",
             path=path,
             line=line,
             remedy=f"correct n_{kind}s{in_header}, or the {kind}",
@@ -380,7 +380,7 @@ def find_base(path: PathLike, parsed: ParsedText, options: TextOptions) -> int:
     line, kind, count = min(beyond)
     warnings.warn(
         f"{os.fspath(path)} is read as one-based, because {kind} {count} occurs (line {line}) and index 0 does not; "
-        "pass zero_based=False to confirm",
+        "pass zero_based=False to confirm this",
         DataFormatWarning,
         stacklevel=4,
     )
@@ -395,10 +395,13 @@ def warn_about_disorder(path: PathLike, parsed: ParsedText) -> None:
     if parsed.n_unsorted_rows > 0:
         parts.append(f"{parsed.n_unsorted_rows} rows had unsorted indices, which were sorted")
     if parsed.n_duplicate_rows > 0:
-        parts.append(f"{parsed.n_duplicate_rows} rows had repeated indices: values were added up, labels kept once")
+        parts.append(
+            f"{parsed.n_duplicate_rows} rows had repeated indices, whose values were summed and whose labels were "
+            "kept once"
+        )
     warnings.warn(
-        f"{os.fspath(path)}, line {parsed.disorder_line} first: {'; '.join(parts)}; indices='refuse' makes this an "
-        "error",
+        f"{os.fspath(path)}: {'; '.join(parts)} (first in line {parsed.disorder_line}); pass indices='refuse' to make "
+        "this an error",
         DataFormatWarning,
         stacklevel=4,
     )
@@ -475,7 +478,7 @@ def _core_parts(
                 yield ParsedText(**reader.take_rows())
     except BrokenGzip as error:
         raise DataFormatError(
-            f"{error} after {reader.n_lines} complete lines", path=path, remedy="download or pack the file again"
+            f"{error} after {reader.n_lines} complete lines", path=path, remedy="download or compress the file again"
         ) from None
     if not reader.finish():
         raise TextProblem(Problem(reader.problem), reader.line, reader.token, reader.counts)
@@ -521,7 +524,7 @@ def write_xmc(path: PathLike, X: Any, Y: Any, *, zero_based: bool = True) -> Non
     """
     features, indicator = _check_features(X), _check_indicator(Y)
     if features.shape[0] != indicator.shape[0]:
-        raise ValueError(f"X has {features.shape[0]} rows and Y has {indicator.shape[0]}")
+        raise ValueError(f"X and Y must have the same number of rows; got {features.shape[0]} and {indicator.shape[0]}")
     with atomic_file(path) as file:
         file.write(f"{features.shape[0]} {features.shape[1]} {indicator.shape[1]}\n".encode())
         _write_rows(file, features, indicator, base=0 if zero_based else 1)
@@ -561,11 +564,11 @@ def write_svmlight(path: PathLike, X: Any, y: Any, *, zero_based: bool = False) 
     else:
         targets = np.asarray(y)
         if targets.ndim != 1 or targets.dtype.kind not in "biuf" or not np.isfinite(targets).all():
-            raise ValueError("y must be a vector of finite numbers, or a sparse indicator")
+            raise ValueError("y must be a vector of finite numbers or a sparse indicator matrix")
         plain = targets.astype(np.int64) if targets.dtype.kind == "b" else targets
         prefixes = [repr(value).encode() for value in plain.tolist()]
     if features.shape[0] != len(prefixes):
-        raise ValueError(f"X has {features.shape[0]} rows and y has {len(prefixes)}")
+        raise ValueError(f"X and y must have the same number of rows; got {features.shape[0]} and {len(prefixes)}")
     no_labels = sp.csr_array((features.shape[0], 0), dtype=np.float32)
     with atomic_file(path) as file:
         _write_rows(_Prefixed(file, prefixes), features, no_labels, base=0 if zero_based else 1)
@@ -601,7 +604,7 @@ def _check_features(X: Any) -> sp.csr_array:
         X = X.copy()
         X.sum_duplicates()
     if not np.isfinite(X.data).all():
-        raise ValueError("X has values that are not finite; the text formats cannot hold them")
+        raise ValueError("X contains NaN or infinity, which text formats cannot store; remove or replace these values")
     return _with_int32_indices(X)
 
 
@@ -613,7 +616,7 @@ def _check_indicator(Y: Any) -> sp.csr_array:
         Y.sum_duplicates()
         Y.eliminate_zeros()
         if not (Y.data == 1).all():
-            raise ValueError("Y must be an indicator of 0 and 1")
+            raise ValueError("Y must be an indicator matrix of zeros and ones")
     return _with_int32_indices(Y)
 
 
@@ -621,7 +624,9 @@ def _with_int32_indices(matrix: sp.csr_array) -> sp.csr_array:
     if matrix.indices.dtype == np.int32:
         return matrix
     if max(matrix.shape) > MAX_COUNT or matrix.nnz > MAX_COUNT:
-        raise ValueError(f"the text formats hold at most {MAX_COUNT} rows, columns and non-zeros")
+        raise ValueError(
+            f"text formats can store at most {MAX_COUNT} rows, columns and nonzeros; use an .npz file or a store"
+        )
     return make_csr(matrix.data, matrix.indices.astype(np.int32), matrix.indptr.astype(np.int32), matrix.shape)
 
 
@@ -630,7 +635,7 @@ def _label_lists(X: sp.csr_array, Y: sp.csr_array) -> list[bytes]:
         empty = np.flatnonzero((np.diff(X.indptr) == 0) & (np.diff(Y.indptr) == 0))
         if len(empty):
             raise ValueError(
-                f"row {empty[0]} has neither labels nor features, which this format cannot hold; use write_xmc"
+                f"row {empty[0]} has neither labels nor features, which this format cannot represent; use write_xmc"
             )
     labels = list(map(str, Y.indices.tolist()))
     return [",".join(labels[start:stop]).encode() for start, stop in itertools.pairwise(Y.indptr.tolist())]
@@ -645,13 +650,16 @@ def _explained(problem: TextProblem, options: TextOptions, dtype: np.dtype[Any],
         ranges.append(f"{low} to {MAX_INDEX if count is None else count - (options.base == 0)}")
     sentence, remedy = WORDS[code]
     if code is Problem.NOT_TEXT and int(token) == ord("\r"):
-        sentence, remedy = "a carriage return inside a line", "convert the line ends to LF or CR LF"
+        sentence, remedy = "the line contains a carriage return", "convert the line endings to LF or CR LF"
     elif code is Problem.NOT_TEXT:
         token = f"0x{int(token):02x}"
     elif code is Problem.BAD_HEADER and (":" in token or "," in token):
-        sentence, remedy = "the header is missing: this looks like a row: {token!r}", f"{remedy}; or use read_svmlight"
+        sentence, remedy = (
+            "the header is missing; the first line looks like a row: {token!r}",
+            f"{remedy}; or use read_svmlight",
+        )
     elif code is Problem.BAD_LABEL and is_xmc:
-        sentence, remedy = "label {token!r} is not an integer", "write indices separated by commas, without blanks"
+        sentence, remedy = "label {token!r} is not an integer", "write indices separated by commas, without spaces"
     elif code is Problem.BAD_LABEL and options.format is TextFormat.SVMLIGHT and "," in token:
         kind, sentence, remedy = NotOneLabelError, "{token!r} is a list of labels", "pass multilabel=True"
     elif code is Problem.MISSING_TARGET and options.format is TextFormat.SVMLIGHT:
@@ -663,44 +671,50 @@ def _explained(problem: TextProblem, options: TextOptions, dtype: np.dtype[Any],
 
 
 PAIRS = "write features as index:value"
-ROWS = "correct n_samples, the first number of the header"
-SORT, MERGE = "sort the row, or pass indices='fix'", "remove one, or pass indices='fix'"
+ROWS = "correct n_samples (the first number in the header)"
+SORT, MERGE = "sort the row, or pass indices='fix'", "remove the duplicate, or pass indices='fix'"
 WORDS: dict[Problem, tuple[str, str]] = {
     Problem.NOT_TEXT: ("the file is not plain text: byte {token}", "name a text file, plain or gzipped"),
-    Problem.EMPTY: ("the file is empty: no header and no rows", "check that the file was written completely"),
-    Problem.BAD_HEADER: ("the header must be three integers, got {token!r}", "write n_samples n_features n_labels"),
-    Problem.HEADER_TOO_LARGE: ("a count in the header {token!r} is above {most}", "correct the header"),
-    Problem.TOO_MANY_ROWS: ("there are more rows than the header says ({counts[0]})", ROWS),
-    Problem.TOO_FEW_ROWS: ("the header says {counts[0]} rows, but there are {token}", ROWS + ", or complete the file"),
+    Problem.EMPTY: ("the file is empty; it has no header and no rows", "check that the file was written completely"),
+    Problem.BAD_HEADER: (
+        "the header must contain three integers; got {token!r}",
+        "write n_samples n_features n_labels",
+    ),
+    Problem.HEADER_TOO_LARGE: ("the header {token!r} contains a count above {most}", "correct the header"),
+    Problem.TOO_MANY_ROWS: ("the file has more rows than the header says ({counts[0]})", ROWS),
+    Problem.TOO_FEW_ROWS: (
+        "the header says {counts[0]} rows, but the file has {token}",
+        ROWS + ", or complete the file",
+    ),
     Problem.BAD_LABEL: ("label {token!r} is not a number", "correct the label"),
     Problem.EMPTY_LABEL: ("the label list {token!r} has an empty entry", "remove the extra comma"),
-    Problem.NEGATIVE_LABEL: ("label {token} is negative", "labels are indices; correct the label"),
+    Problem.NEGATIVE_LABEL: ("label {token} is negative", "correct the label, which must be an index"),
     Problem.LABEL_OUT_OF_RANGE: (
-        "label {token} is out of the range {labels}",
-        "correct n_labels, the third number of the header, or the label; check zero_based",
+        "label {token} is outside the range {labels}",
+        "correct n_labels (the third number in the header) or the label, and check zero_based",
     ),
-    Problem.MISSING_TARGET: ("the row has no label: it starts with {token!r}", "add one, or pass multilabel=True"),
+    Problem.MISSING_TARGET: ("the row has no label; it starts with {token!r}", "add a label, or pass multilabel=True"),
     Problem.BLANK_LINE: (
-        "a blank line could be a row without labels and features",
-        "remove the line, or use the XMC format, whose header counts the rows",
+        "the line is blank, which is ambiguous: it could be a row without labels and features",
+        "remove the line, or use the XMC format, whose header gives the number of rows",
     ),
     Problem.MISSING_COLON: ("{token!r} has no colon", PAIRS),
     Problem.BAD_INDEX: ("the index in {token!r} is not an integer", PAIRS),
     Problem.NEGATIVE_INDEX: ("the index in {token!r} is negative", "indices start at 0 or 1"),
     Problem.FEATURE_OUT_OF_RANGE: (
-        "the feature in {token!r} is out of the range {features}",
-        "correct the number of features, or the index; check zero_based",
+        "the feature index in {token!r} is outside the range {features}",
+        "correct the number of features or the index, and check zero_based",
     ),
     Problem.BAD_VALUE: ("the value in {token!r} is not a number", PAIRS),
     Problem.NOT_FINITE: ("{token!r} is not a finite {dtype} number", "remove or replace the value"),
     Problem.SUM_NOT_FINITE: (
-        "the values of feature {token}, which is repeated, add up to more than {dtype} holds",
+        "feature {token} is repeated, and the sum of its values overflows {dtype}",
         "remove one",
     ),
-    Problem.QUERY_ID: ("query ids are not supported: {token!r}", "remove the qid column"),
+    Problem.QUERY_ID: ("query IDs are not supported; got {token!r}", "remove the qid column"),
     Problem.DUPLICATE_LABEL: ("label {token} is repeated in its row", MERGE),
     Problem.UNSORTED_LABELS: ("label {token} is out of order in its row", SORT),
     Problem.DUPLICATE_FEATURE: ("feature {token} is repeated in its row", MERGE),
     Problem.UNSORTED_FEATURES: ("feature {token} is out of order in its row", SORT),
-    Problem.TOO_MANY_NONZEROS: ("there are more than {n} non-zeros", "split the file by rows"),
+    Problem.TOO_MANY_NONZEROS: ("the file has more than {n} nonzeros", "split the file by rows"),
 }

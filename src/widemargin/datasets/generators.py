@@ -138,9 +138,7 @@ def seed_of(random_state: RandomState) -> int:
     if random_state is None:
         return int(np.random.default_rng().integers(2**63))
     if not isinstance(random_state, int | np.integer) or random_state < 0:
-        raise ValueError(
-            f"random_state must be None, a number of at least 0 or a numpy Generator; got {random_state!r}"
-        )
+        raise ValueError(f"random_state must be None, a nonnegative integer or a NumPy Generator; got {random_state!r}")
     return int(random_state)
 
 
@@ -277,7 +275,7 @@ def make_zipf_multilabel(
     word_exponent = exponent if word_exponent is None else word_exponent
     _check_rows(n_features, nnz_per_row, signal, exponent, word_exponent)
     if not 1 <= labels_per_row <= n_labels:
-        raise ValueError(f"labels_per_row must lie between 1 and n_labels={n_labels}; got {labels_per_row}")
+        raise ValueError(f"labels_per_row must be between 1 and n_labels={n_labels}; got {labels_per_row}")
     seed = seed_of(random_state)
     shared, lengths = generator_of(seed, SHARED), generator_of(seed, LENGTHS)
     frequency = Zipf.over(n_labels, exponent, shared)
@@ -361,7 +359,7 @@ def make_hierarchical(
     _check_sizes(n_samples=n_samples, n_features=n_features, depth=depth, features_per_node=features_per_node)
     _check_rows(n_features, nnz_per_row, signal, exponent)
     if n_nodes <= depth:
-        raise ValueError(f"a tree of depth {depth} needs more than {depth} nodes; got n_nodes={n_nodes}")
+        raise ValueError(f"n_nodes must be more than depth={depth}; got n_nodes={n_nodes}")
     seed = seed_of(random_state)
     shared, lengths = generator_of(seed, SHARED), generator_of(seed, LENGTHS)
     parent = _random_tree(n_nodes, depth, shared)
@@ -409,7 +407,7 @@ def _random_tree(n_nodes: int, depth: int, rng: np.random.Generator) -> Ints:
 def _draw_nodes(parent: Ints, n_samples: int, inner_share: float, exponent: float, rng: np.random.Generator) -> Ints:
     """A node for each row: Zipf-distributed over the leaves, or over the inner nodes below the root."""
     if not 0 <= inner_share <= 1:
-        raise ValueError(f"inner_label_share must lie between 0 and 1; got {inner_share}")
+        raise ValueError(f"inner_label_share must be between 0 and 1; got {inner_share}")
     has_children = np.zeros(len(parent), dtype=np.bool_)
     has_children[parent[1:]] = True
     leaves, inner = np.flatnonzero(~has_children), np.flatnonzero(has_children)[1:]
@@ -437,14 +435,14 @@ def _check_sizes(**sizes: int) -> None:
     """Raise unless all sizes are integers of at least 1."""
     for name, size in sizes.items():
         if not isinstance(size, int | np.integer) or size < 1:
-            raise ValueError(f"{name} must be an integer of at least 1; got {size!r}")
+            raise ValueError(f"{name} must be a positive integer; got {size!r}")
 
 
 def _check_rows(n_features: int, nnz_per_row: float, signal: float, *exponents: float) -> None:
     """Raise for rows that cannot be drawn."""
     if not 1 <= nnz_per_row <= n_features:
-        raise ValueError(f"nnz_per_row must lie between 1 and n_features={n_features}; got {nnz_per_row}")
+        raise ValueError(f"nnz_per_row must be between 1 and n_features={n_features}; got {nnz_per_row}")
     if not all(0 <= exponent < np.inf for exponent in exponents):
-        raise ValueError(f"exponent must be finite and at least 0; got {exponents}")
+        raise ValueError(f"exponents must be finite and nonnegative; got {exponents}")
     if not 0 <= signal <= 1:
-        raise ValueError(f"signal must lie between 0 and 1; got {signal}")
+        raise ValueError(f"signal must be between 0 and 1; got {signal}")

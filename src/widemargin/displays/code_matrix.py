@@ -59,7 +59,10 @@ class CodeMatrixDisplay(Display):
         if not hasattr(estimator, attribute):
             why = f"the model has no {attribute}; fit an OutputCodeClassifier"
             if hasattr(estimator, "code_book_"):
-                why = 'a code with a kernel has no matrix; use code="trained" for the code of its columns'
+                why = (
+                    'a code with a kernel has no matrix; use code="trained" to show the code that its columns were '
+                    "trained on"
+                )
             raise ValueError(why)
         return cls.from_code(getattr(estimator, attribute), estimator.classes_.tolist(), ax=ax)
 
@@ -76,7 +79,9 @@ class CodeMatrixDisplay(Display):
         """
         matrix = np.asarray(code, dtype=np.float64)
         if matrix.ndim != 2 or (classes is not None and len(classes) != len(matrix)):
-            raise ValueError(f"code must have one row per class and one column per classifier; got {matrix.shape}")
+            raise ValueError(
+                f"code must be a matrix with one row per class and one column per classifier; got shape {matrix.shape}"
+            )
         return cls(code=matrix, classes=classes).plot(ax=ax)
 
     def _draw(self) -> None:

@@ -91,7 +91,9 @@ class TopKAccuracyDisplay:
         <named_display>
         """
         if getattr(estimator, "kind_", "multiclass") == "multilabel":
-            raise ValueError("top-k accuracy is for one label per row; for label lists use PrecisionByFrequencyDisplay")
+            raise ValueError(
+                "top-k accuracy requires one label per row; for lists of labels, use PrecisionByFrequencyDisplay"
+            )
         depths = np.arange(1, min(max_k, len(estimator.classes_)) + 1)
         accuracy = top_k_accuracies(estimator, X, class_numbers(estimator.classes_, y), depths.tolist())
         return cls(k=depths, accuracy=accuracy).plot(ax=ax, name=name)
@@ -288,7 +290,7 @@ class PrecisionByFrequencyDisplay:
         texts = [f"{name}\n({n:,})" for name, n in zip(names, self.n_labels.tolist(), strict=True)]
         self.ax_.set_xticks(ticks, texts, fontsize="small")
         self.ax_.set_ylim(-0.02, 1.02)
-        self.ax_.set_xlabel("training rows per label, at least (labels in the bin)")
+        self.ax_.set_xlabel("minimum number of training rows per label (labels in the bin)")
         self.ax_.set_ylabel(f"{measure} at k")
         self.ax_.legend(frameon=False)
         return self
@@ -349,7 +351,9 @@ class ReliabilityDisplay:
         <named_display>
         """
         if not hasattr(estimator, "predict_proba"):
-            raise ValueError(f"{type(estimator).__name__} has no predict_proba; calibrate it, or use from_predictions")
+            raise ValueError(
+                f"{type(estimator).__name__} has no predict_proba; calibrate the model, or use from_predictions"
+            )
         truth: Any
         if hasattr(estimator, "taxonomy_"):
             truth, y_prob = probable_predictions(cast(TreeLabelModel, estimator), X, y)
@@ -391,7 +395,7 @@ class ReliabilityDisplay:
         check_choice(strategy, "strategy", ("uniform", "quantile"))
         probability, right = _decisions(y_true, y_prob)
         if len(probability) == 0 or not (np.min(probability) >= 0.0 and np.max(probability) <= 1.0):
-            raise ValueError("y_prob must hold at least one probability, and all of them between 0 and 1")
+            raise ValueError("y_prob must contain at least one value, and all values must be between 0 and 1")
         if strategy == "uniform":
             curve = reliability_curve(right, probability, n_bins=n_bins)
             counts = curve.weight.astype(np.int64)
@@ -420,7 +424,7 @@ class ReliabilityDisplay:
         self.ax_.set_xlim(-0.02, 1.02)
         self.ax_.set_ylim(-0.02, 1.02)
         self.ax_.set_xlabel("predicted probability")
-        self.ax_.set_ylabel("share of right predictions")
+        self.ax_.set_ylabel("share of correct predictions")
         self.ax_.legend(frameon=False, loc="upper left")
         return self
 
@@ -431,7 +435,7 @@ def _decisions(y_true: Any, y_prob: Any) -> tuple[Floats, Floats]:
         return _decisions_of_labels(check_indicator(y_true, "y_true"), y_prob)
     prob, true = np.asarray(y_prob, dtype=np.float64), np.asarray(y_true)
     if true.ndim != 1 or len(prob) != len(true):
-        raise ValueError(f"y_true must have one label per row of y_prob; got the shapes {true.shape} and {prob.shape}")
+        raise ValueError(f"y_true must have one label per row of y_prob; got shapes {true.shape} and {prob.shape}")
     if prob.ndim == 1:
         return prob, (true == 1).astype(np.float64)
     best = prob.argmax(axis=1)
@@ -441,7 +445,7 @@ def _decisions(y_true: Any, y_prob: Any) -> tuple[Floats, Floats]:
 def _decisions_of_labels(Y: Any, y_prob: Any) -> tuple[Floats, Floats]:
     """All labels of all rows for a dense matrix; the labels with a probability and the true ones for a sparse one."""
     if Y.shape != y_prob.shape:
-        raise ValueError(f"y_true and y_prob must have the same shape; got {Y.shape} and {y_prob.shape}")
+        raise ValueError(f"y_true and y_prob must have the same shape; got shapes {Y.shape} and {y_prob.shape}")
     if not sp.issparse(y_prob):
         true = np.zeros(Y.shape)
         true[np.repeat(np.arange(Y.shape[0]), np.diff(Y.indptr)), Y.indices] = 1.0

@@ -144,7 +144,7 @@ class ConvergenceDisplay:
             return cls._of_bins(history)
         column = _clock(history)
         if "primal" not in history:
-            raise ValueError("this history has no objectives to draw; use a method with a certificate")
+            raise ValueError("the history contains no objectives to plot; use a method with a certificate")
         before = history.get("primal_finished", 0.0)
         iteration, primal = _total(history, np.asarray(history["primal"] + before, dtype=np.float64))
         if "dual" in history:
@@ -152,7 +152,7 @@ class ConvergenceDisplay:
         elif certificate is not None:
             dual = np.full(len(primal), certificate.dual)
         else:
-            raise ValueError("the history has no lower bounds; pass the certificate of the fit")
+            raise ValueError("the history contains no lower bounds; pass the certificate of the fit")
         certified = np.asarray(history["certified"]) > 0 if "certified" in history else None
         return cls(iteration=iteration, primal=primal, dual=dual, certified=certified, unit=CLOCKS[column])
 
@@ -164,7 +164,7 @@ class ConvergenceDisplay:
             iteration=np.arange(len(n_labels)),
             primal=history["primal"] / n_labels,
             dual=history["dual"] / n_labels,
-            unit="training rows per label, at least",
+            unit="minimum number of training rows per label",
             names=[bin_start(b) for b in history["frequency_bin"].tolist()],
         )
 
@@ -259,7 +259,7 @@ class ActiveRowsDisplay(Display):
     >>> from widemargin.displays import ActiveRowsDisplay
     >>> display = ActiveRowsDisplay.from_estimator(model, ax=Figure().subplots())
     >>> len(display.parts), display.ax_.get_ylabel()
-    (1, 'share of rows that are active')
+    (1, 'share of active rows')
     """
 
     parts: list[ActiveRowsOfPart]
@@ -300,7 +300,7 @@ class ActiveRowsDisplay(Display):
         """The display of a history, not drawn yet; a ValueError if it does not count rows."""
         clock, counted = _clock(history), next((name for name in COUNTS if name in history), None)
         if counted is None:
-            raise ValueError(f"this history has no column of active rows or visits, only {', '.join(history)}")
+            raise ValueError(f"the history has no column for active rows or visits, only {', '.join(history)}")
         counts, parts = np.asarray(history[counted], dtype=np.float64), _parts(history)
         if "n_labels" in history:
             counts = counts / np.maximum(history["n_labels"], 1)
@@ -322,7 +322,7 @@ class ActiveRowsDisplay(Display):
         self.ax_.set_ylim(bottom=0)
         self.ax_.set_xlabel(self.unit)
         whole_numbers(self.ax_.xaxis)
-        self.ax_.set_ylabel("blocks visited per round" if self.n_samples is None else "share of rows that are active")
+        self.ax_.set_ylabel("blocks visited per round" if self.n_samples is None else "share of active rows")
         if len(self.parts) > 1:
             above = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "ncols": 5}
             self.ax_.legend(frameon=False, title="training rows per label", fontsize="small", **above)
@@ -334,8 +334,8 @@ def _clock(history: Table) -> str:
         if column in history:
             return column
     raise ValueError(
-        f"this history has no iterations, only {', '.join(history) or 'nothing'}: the solver keeps one row for each "
-        "part of its work"
+        f"the history has no iteration column, only {', '.join(history) or 'nothing'}; this solver records one row "
+        "for each part of its work"
     )
 
 

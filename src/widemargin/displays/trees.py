@@ -348,7 +348,7 @@ class OrthogonalityDisplay(Display):
         """The display of ancestor pairs, not drawn yet."""
         shares = pairs.by_depth()
         if not shares:
-            raise ValueError("a tree with one level below its root has no pairs of ancestor and descendant to draw")
+            raise ValueError("a tree with a single level below its root has no ancestor-descendant pairs to plot")
         depth = pairs.taxonomy.depth
         above, below = depth[pairs.ancestor], depth[pairs.descendant]
         cosines = [pairs.cosine[(above == a) & (below == b)] for a, b in shares]

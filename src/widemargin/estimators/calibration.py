@@ -55,10 +55,11 @@ class _IfCalibrated:
         if model is None:
             return self.method
         if not hasattr(model, "calibration_"):
-            scores = " (scores of loss='logistic' are not calibrated either)" if _is_logistic(model) else ""
+            scores = " (even with loss='logistic', the scores are not calibrated)" if _is_logistic(model) else ""
             raise AttributeError(
-                f"{self.method.__name__} needs a calibrated model{scores}: after fit, call calibrate(X, y) with rows "
-                f"kept apart from training, or calibrate(X, y, cv=3) with the training rows of {type(model).__name__}"
+                f"{self.method.__name__} requires a calibrated model{scores}; after fit, call calibrate(X, y) with "
+                "rows that were not used for training, or calibrate(X, y, cv=3) with the training rows of "
+                f"{type(model).__name__}"
             )
         return MethodType(self.method, model)
 
@@ -93,10 +94,10 @@ class Calibrator:
         check_consistent_length(X, known)
         n_known = int(known.sum())
         if n_known < FEWEST_ROWS:
-            unknown = f" with a label that the model knows, of {len(known):,} given" if n_known < len(known) else ""
+            unknown = f" with a label known to the model, out of {len(known):,}" if n_known < len(known) else ""
             raise ValueError(
-                f"calibrate needs at least {FEWEST_ROWS} rows, preferably some hundred; got {n_known}{unknown}; give "
-                "rows kept apart from training, or the training rows and cv=3"
+                f"calibrate requires at least {FEWEST_ROWS} rows, preferably a few hundred; got {n_known}{unknown}; "
+                "pass more rows that were not used for training, or the training rows with cv=3"
             )
         weights = None
         if sample_weight is not None:
@@ -112,7 +113,7 @@ class Calibrator:
             return calibrate_pairs(_joined_pairs(parts), n_labels, method)
         choices = _joined_choices(parts)
         if len(choices.starts) == 0:
-            raise ValueError("no row has a choice between classes that the model knows; calibrate on other rows")
+            raise ValueError("no row involves a choice between classes known to the model; calibrate on other rows")
         return calibrate_choices(choices, n_groups, method)
 
     def all_probabilities(self, X: Any) -> Floats:
@@ -127,9 +128,11 @@ class Calibrator:
         model, n_rows, n_labels = self.model, _num_samples(X), len(self.model.classes_)
         places = np.asarray(indices, dtype=np.int64)
         if places.ndim != 2 or len(places) != n_rows:
-            raise ValueError(f"indices must have shape ({n_rows}, k), one row per row of X; got {places.shape}")
+            raise ValueError(
+                f"indices must have shape ({n_rows}, k), with one row per row of X; got shape {places.shape}"
+            )
         if places.size and not (places.min() >= -1 and places.max() < n_labels):
-            raise ValueError(f"indices must be between −1 and {n_labels - 1}: they are positions in classes_")
+            raise ValueError(f"indices must be positions in classes_, between −1 and {n_labels - 1}")
         asked, out = places >= 0, np.zeros(places.shape)
         if model.kind_ == "multilabel":  # labels do not depend on each other: their own scores are enough
             labels = places[asked]
@@ -220,8 +223,9 @@ class Calibrator:
             model.fit(rows, truth, **({} if weights is None else {"sample_weight": weights[train]}))
             if model.kind_ != self.model.kind_:
                 raise ValueError(
-                    f"a fold leaves only {len(model.classes_)} of {len(self.model.classes_)} classes to train on; give "
-                    "fewer folds, or rows kept apart and no cv"
+                    f"one of the folds contains only {len(model.classes_)} of the {len(self.model.classes_)} classes "
+                    "in its training rows; use fewer folds, or pass rows that were not used for training and leave "
+                    "out cv"
                 )
             yield model, *_safe_split(model, X, y, test, train), weight[test]
 

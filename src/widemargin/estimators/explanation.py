@@ -303,7 +303,7 @@ class Explanation:
             if explained.label == label:
                 return explained
         known = ", ".join(str(explained.label) for explained in self.labels)
-        raise KeyError(f"{label!r} was not explained; these labels were: {known}")
+        raise KeyError(f"{label!r} was not explained; use one of the explained labels: {known}")
 
     def to_dict(self, top: int | None = None) -> dict[str, Any]:
         """Plain values, as JSON can hold them.
@@ -425,7 +425,7 @@ def one_row(X: Any) -> Any:
     elif not hasattr(X, "iloc"):
         X = np.atleast_2d(np.asarray(X))
     if X.shape[0] != 1:
-        raise ValueError(f"explain takes one row; got {X.shape[0]:,}; call it once per row")
+        raise ValueError(f"explain takes a single row; got {X.shape[0]:,} rows; call it once per row")
     return X
 
 
@@ -442,7 +442,10 @@ def make_row(model: Any, X: Any, feature_names: Sequence[str] | None) -> Row:
     if feature_names is None:
         return Row(features, values, model.feature_name)
     if len(feature_names) != model.n_features_in_:
-        raise ValueError(f"feature_names has {len(feature_names):,} names for {model.n_features_in_:,} features")
+        raise ValueError(
+            f"feature_names must have one name for each of the {model.n_features_in_:,} features; got "
+            f"{len(feature_names):,}"
+        )
     return Row(features, values, lambda j: str(feature_names[j]))
 
 
@@ -466,7 +469,7 @@ def weights_of_rows(coef: Any, outputs: Ints, features: Ints) -> Floats:
 def explain_labels(model: Any, X: Any, labels: Any, k: int, feature_names: Sequence[str] | None) -> Explanation:
     """The result of `explain` for a model whose scores are linear in the row."""
     if not COUNT.is_satisfied_by(k):
-        raise ValueError(f"k, the number of labels to explain, must be a whole number of at least 1; got {k!r}")
+        raise ValueError(f"k, the number of labels to explain, must be a positive integer; got {k!r}")
     X = one_row(X)
     row = make_row(model, model._explained_row(X), feature_names)
     best = model.predict_topk(X, max(int(k), 2)).indices[0]

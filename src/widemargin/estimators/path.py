@@ -205,7 +205,7 @@ class PathResult:
     def best_index(self) -> int:
         """Row with the largest first score; among equal ones the first values, and there the largest threshold."""
         if not self.score_names:
-            raise ValueError("no model was scored, so none is the best; give X_test and y_test, or cv")
+            raise ValueError("there is no best model, because none was scored; pass X_test and y_test, or cv")
         scores = self.table[self.score_names[0]]
         best = np.flatnonzero(scores == np.nanmax(scores))
         same_values = np.all([self.table[name][best] == self.table[name][best[0]] for name in self.params], axis=0)
@@ -229,7 +229,9 @@ class PathResult:
         """The fitted model of a row."""
         if index not in self.models:
             kept = ", ".join(map(str, self.models)) or "none"
-            raise ValueError(f"the model of row {index} was not kept (kept: {kept}); ask for it with keep='all'")
+            raise ValueError(
+                f"the model of row {index} was not kept (kept: {kept}); pass keep='all' to keep all models"
+            )
         return self.models[index]
 
     def to_dict(self) -> dict[str, list[Any]]:
@@ -361,26 +363,26 @@ def _split_pipeline(estimator: Estimator) -> tuple[Pipeline | None, Any]:
         return None, estimator
     last = estimator.steps[-1][1]
     if not hasattr(last, "fit") or not hasattr(last, "predict"):
-        raise ValueError("the pipeline does not end in a classifier; a path needs one there")
+        raise ValueError("the last step of the pipeline must be a classifier")
     return (estimator if len(estimator.steps) > 1 else None), last
 
 
 def _with_jobs(estimator: Estimator, n_jobs: int) -> Any:
     """A clone with that many threads."""
     if "n_jobs" not in estimator.get_params(deep=False):
-        raise ValueError(f"{type(estimator).__name__} has no parameter 'n_jobs'; leave n_jobs out")
+        raise ValueError(f"{type(estimator).__name__} has no parameter 'n_jobs'; leave out n_jobs")
     return clone(estimator).set_params(n_jobs=n_jobs)
 
 
 def _check_scoring(scoring: Any, X_test: Any, y_test: Any, cv: Any) -> Scoring | None:
     """How models are scored; None when there are no rows for it."""
     if (X_test is None) != (y_test is None):
-        raise ValueError("X_test and y_test belong together; give both or none")
+        raise ValueError("X_test and y_test must be passed together; pass both or neither")
     if X_test is not None and cv is not None:
-        raise ValueError("scores come from X_test and y_test or from cv; give one of them")
+        raise ValueError("X_test and y_test cannot be combined with cv; pass either test rows or cv")
     if X_test is None and cv is None:
         if scoring is not None:
-            raise ValueError("scoring needs rows to score; give X_test and y_test, or cv")
+            raise ValueError("scoring requires rows to score; pass X_test and y_test, or cv")
         return None
     return Scoring(scoring)
 
@@ -390,9 +392,9 @@ def _check_keep(keep: str | None, scoring: Scoring | None) -> str:
     if keep is None:
         return "all" if scoring is None else "best"
     if keep not in KEEP:
-        raise ValueError(f"keep must be one of {', '.join(map(repr, KEEP))} or None, got {keep!r}")
+        raise ValueError(f"keep must be one of {', '.join(map(repr, KEEP))} or None; got {keep!r}")
     if keep == "best" and scoring is None:
-        raise ValueError("keep='best' needs scores; give X_test and y_test, or cv")
+        raise ValueError("keep='best' requires scores; pass X_test and y_test, or cv")
     return keep
 
 
@@ -437,7 +439,7 @@ class _Session:
 
     def __init__(self, estimator: Estimator, X: Any, y: Any, sample_weight: Any) -> None:
         if sample_weight is not None and "sample_weight" not in inspect.signature(estimator.fit).parameters:
-            raise ValueError(f"{type(estimator).__name__}.fit takes no sample_weight; leave it out")
+            raise ValueError(f"{type(estimator).__name__}.fit does not accept sample_weight; leave it out")
         self.arguments = {"X": X, "y": y}
         if sample_weight is not None:
             self.arguments["sample_weight"] = sample_weight
@@ -523,13 +525,13 @@ def _open_session(estimator: Estimator, params: tuple[str, ...], X: Any, y: Any,
 def check_grid(estimator: Estimator, Cs: Any, ks: Any, param: str | None, values: Any) -> dict[str, list[Any]]:
     """Values by parameter, each in the order of the fits; the last parameter changes fastest."""
     if values is None and param is not None:
-        raise ValueError(f"param={param!r} needs its values; give them as values=[…]")
+        raise ValueError(f"param={param!r} has no values; pass them as values=[…]")
     if values is not None and (Cs is not None or ks is not None):
-        raise ValueError("values belong to one parameter; give them, or Cs and ks, not both")
+        raise ValueError("values cannot be combined with Cs or ks; pass either param and values, or Cs and ks")
     given = {param or "C": values} if values is not None else {"C": Cs, "k": ks}
     grid = {name: _check_values(estimator, name, some) for name, some in given.items() if some is not None}
     if not grid:
-        raise ValueError("a path needs parameter values; give Cs, ks, or param and values")
+        raise ValueError("there are no parameter values to try; pass Cs, ks, or param and values")
     if hasattr(estimator, "_check_parameters"):
         for name, some in grid.items():
             for value in some:
@@ -543,13 +545,15 @@ def _check_values(estimator: Estimator, param: str, values: Any) -> list[Any]:
     if param not in known:
         raise ValueError(f"{type(estimator).__name__} has no parameter {param!r}; it has {', '.join(known)}")
     if param == "prune":
-        raise ValueError("thresholds share one fit: give them as prune=[…], and values of another parameter")
+        raise ValueError(
+            "param must not be 'prune', because all thresholds share one fit; pass the thresholds as prune=[…]"
+        )
     checked = [value.item() if isinstance(value, np.generic) else value for value in np.ravel(values).tolist()]
     numbers = all(isinstance(value, Real) and not isinstance(value, bool) for value in checked)
     if not checked or not numbers or not np.isfinite(np.array(checked, dtype=float)).all():
-        raise ValueError(f"values of {param} must be finite numbers, at least one; got {values!r}")
+        raise ValueError(f"values of {param} must be a nonempty sequence of finite numbers; got {values!r}")
     if len(set(checked)) != len(checked):
-        raise ValueError(f"values of {param} must be different from each other; got {values!r}")
+        raise ValueError(f"values of {param} must be distinct; got {values!r}")
     return sorted(checked, reverse=param in DESCENDING)
 
 
@@ -558,13 +562,13 @@ def _check_prune(estimator: Estimator, prune: Any) -> list[float] | None:
     if prune is None:
         return None
     if "prune" not in estimator.get_params(deep=False):
-        raise ValueError(f"{type(estimator).__name__} has no parameter 'prune'; leave prune out")
+        raise ValueError(f"{type(estimator).__name__} has no parameter 'prune'; leave out prune")
     try:
         thresholds = sorted({float(threshold) for threshold in np.ravel(prune)})
     except (TypeError, ValueError):
         thresholds = []
     if not thresholds or not np.isfinite(thresholds).all() or thresholds[0] < 0:
-        raise ValueError(f"prune must be finite numbers, 0 or above, at least one; got {prune!r}")
+        raise ValueError(f"prune must be a nonempty sequence of finite, nonnegative numbers; got {prune!r}")
     return thresholds
 
 
@@ -628,7 +632,7 @@ class Scoring:
         for name, (metric, _) in self.rankings.items():
             if not hasattr(model, "predict_topk") or (metric == TOP_K_ACCURACY) != single:
                 wanted = "one label per row" if metric == TOP_K_ACCURACY else "a multi-label model"
-                raise ValueError(f"scoring={name!r} needs {wanted}, and predict_topk; use another score")
+                raise ValueError(f"scoring={name!r} requires {wanted} and predict_topk; use another score")
         ks = [k for _, k in self.rankings.values()]
         if single:
             classes = class_numbers(model.classes_, y)
@@ -651,7 +655,7 @@ def _named(scoring: Any) -> list[tuple[str, Any]]:
     names = [name for name, _ in pairs]
     if not pairs or not all(isinstance(name, str) for name in names) or len(set(names)) != len(names):
         raise ValueError(
-            f"scoring must be a name, a function, a list of names or a dictionary of them, got {scoring!r}"
+            f"scoring must be a name, a function, a list of names or a dictionary of these; got {scoring!r}"
         )
     return pairs
 

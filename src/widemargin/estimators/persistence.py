@@ -125,13 +125,14 @@ def check_savable(model: Any) -> None:
         if len(model.steps) != 2:
             names = ", ".join(type(step).__name__ for _, step in model.steps)
             raise NotSavableError(
-                f"the pipeline has the steps {names}; a model folder holds two, a TfidfVectorizer and a classifier"
+                f"the pipeline has the steps {names}, but a model folder can store only two: a TfidfVectorizer and a "
+                "classifier"
             )
         stored_options(model[0])
         model = model[1]
     name = type(model).__name__
     if name not in HOMES or not isinstance(model, getattr(importlib.import_module(HOMES[name]), name)):
-        raise NotSavableError(f"{name} cannot be saved as a model folder; these can: {', '.join(sorted(HOMES))}")
+        raise NotSavableError(f"{name} cannot be saved as a model folder; use one of: {', '.join(sorted(HOMES))}")
     model.codec.check_savable(model)
 
 
@@ -190,8 +191,8 @@ class Codec:
         if callable(kernel):
             name = getattr(kernel, "__name__", type(kernel).__name__)
             raise NotSavableError(
-                f"kernel is the function {name!r}, and a model folder holds no code; use 'rbf', 'poly', 'sigmoid', "
-                "'linear' or 'precomputed', or pickle the model yourself"
+                f"kernel is the function {name!r}, but a model folder cannot store code; use 'rbf', 'poly', "
+                "'sigmoid', 'linear' or 'precomputed', or pickle the model yourself"
             )
         for name, value in self.parameters(model).items():
             encode_value(value, f"parameter {name!r}")
@@ -214,7 +215,7 @@ class Codec:
     def constructor_parameters(self, stored: Mapping[str, Any]) -> dict[str, Any]:
         """Inverse of `parameters`."""
         if not isinstance(stored, Mapping):
-            raise ValueError(f"the parameters are {stored!r:.50}, not a dictionary")
+            raise ValueError(f"the parameters must be a dictionary; got {stored!r:.50}")
         found = dict(stored)
         for name, value in found.items():
             found[name] = dict(value["pairs"]) if isinstance(value, dict) else value
@@ -237,11 +238,11 @@ class Codec:
         model.dual_coef_ = checked_matrix(arrays["dual_coef"], "dual_coef", (n_outputs, n_support))
         model.gamma_ = float(state.attributes["gamma"])
         if n_support and not (model.support_.min() >= 0 and model.support_.max() < n_rows):
-            raise ValueError(f"a support row is not among the {n_rows} training rows")
+            raise ValueError(f"a support row is out of range for {n_rows} training rows")
         if model.kernel == "precomputed":
             model.support_vectors_ = np.empty((0, 0))
             if model.n_features_in_ != n_rows:
-                raise ValueError(f"{model.n_features_in_} kernel values per row for {n_rows} training rows")
+                raise ValueError(f"there are {model.n_features_in_} kernel values per row, but {n_rows} training rows")
             return
         shape = (n_support, model.n_features_in_)
         model.support_vectors_ = checked_matrix(arrays["support_vectors"], "support_vectors", shape)
@@ -306,7 +307,7 @@ class Codec:
         model.classes_ = _checked_classes(state.labels, attributes, len(model.label_counts_))
         model.kind_, model.sparse_output_ = attributes["kind"], bool(attributes["sparse_output"])
         if self.joint and model.kind_ == "multilabel":
-            raise ValueError("a model of this kind has one label per row")
+            raise ValueError("a model of this kind must have one label per row")
         model.n_features_in_ = _checked_count(attributes["n_features"], "n_features", 1)
         model.n_samples_fit_ = _checked_count(attributes["n_samples"], "n_samples")
         model.status_, model.history_ = Status(attributes["status"]), History(state.history)
@@ -316,19 +317,21 @@ class Codec:
             worst = model.certificate_.worst
             if self.certified and worst is not None and worst.index >= len(model.classes_):
                 raise ValueError(
-                    f"the worst problem has the number {worst.index}, and there are {len(model.classes_)} labels"
+                    f"the worst problem is number {worst.index}, but there are {len(model.classes_)} labels"
                 )
         elif self.certified:
             raise ValueError("the certificate is missing")
         if state.feature_names is not None:
             if len(state.feature_names) != model.n_features_in_:
-                raise ValueError(f"{len(state.feature_names)} feature names for {model.n_features_in_} features")
+                raise ValueError(
+                    f"there are {len(state.feature_names)} feature names, but {model.n_features_in_} features"
+                )
             name = "feature_names_in_" if attributes["checks_feature_names"] else "feature_names_"
             setattr(model, name, np.array(state.feature_names, dtype=object))
         if "index_base" in attributes:
             bases = attributes["index_base"]
             if not isinstance(bases, dict) or not all(type(n) is int and n in (0, 1) for n in bases.values()):
-                raise ValueError(f"index_base has the unknown value {bases!r}")
+                raise ValueError(f"index_base has an unknown value, {bases!r}")
             model.index_base_ = dict(bases)
         if "tuning" in attributes:
             model.tuning_ = _checked_tuning(attributes["tuning"])
@@ -349,9 +352,9 @@ def _plain(value: Any) -> Any:
 def checked_vector(array: Any, name: str, kinds: str = "f", length: int | None = None) -> Any:
     """A dense array of one dimension of these kinds of numbers; else a ValueError."""
     if not isinstance(array, np.ndarray) or array.ndim != 1 or array.dtype.kind not in kinds:
-        raise ValueError(f"{name} is not a vector of numbers of the right type")
+        raise ValueError(f"{name} must be a vector of numbers of the expected type")
     if length is not None and len(array) != length:
-        raise ValueError(f"{name} has {len(array)} entries, not {length}")
+        raise ValueError(f"{name} must have {length} entries; got {len(array)}")
     return array
 
 
@@ -360,14 +363,16 @@ def checked_matrix(matrix: Any, name: str, shape: tuple[int, int]) -> Any:
     if not isinstance(matrix, np.ndarray) and not sp.issparse(matrix):
         raise ValueError(f"{name} is missing")
     if matrix.shape != shape or matrix.dtype not in (np.float32, np.float64):
-        raise ValueError(f"{name} is {matrix.dtype} of shape {matrix.shape}, which does not fit {shape}")
+        raise ValueError(
+            f"{name} must be a matrix of floats of shape {shape}; got {matrix.dtype} of shape {matrix.shape}"
+        )
     return matrix
 
 
 def _checked_count(value: Any, name: str, least: int = 0) -> int:
     """A whole number, not a truth value."""
     if type(value) is not int or not least <= value < LARGEST_COUNT:
-        raise ValueError(f"{name} is {value!r:.50}, not a whole number from {least}")
+        raise ValueError(f"{name} must be an integer of at least {least}; got {value!r:.50}")
     return value
 
 
@@ -375,13 +380,13 @@ def _checked_classes(labels: Sequence[Any] | None, attributes: Mapping[str, Any]
     """Labels in the type they had, all different, column numbers when none were stored; they must fit the kind."""
     kind, dtype = attributes["kind"], attributes["classes_dtype"]
     if not isinstance(kind, str) or kind not in KINDS:
-        raise ValueError(f"the kind of targets is {kind!r:.50}, not one of {', '.join(KINDS)}")
+        raise ValueError(f"the kind of targets must be one of {', '.join(KINDS)}; got {kind!r:.50}")
     if kind != "multilabel" and (n_classes < 2 or (kind == "binary") != (n_classes == 2)):
-        raise ValueError(f"{n_classes} classes do not fit a {kind} problem")
+        raise ValueError(f"a {kind} problem cannot have {n_classes} classes")
     if not isinstance(dtype, str) or dtype not in CLASS_TYPES:
-        raise ValueError(f"the label type {dtype!r:.50} is unknown")
+        raise ValueError(f"unknown label type {dtype!r:.50}")
     if labels is not None and len(labels) != n_classes:
-        raise ValueError(f"{len(labels)} label names for {n_classes} labels")
+        raise ValueError(f"there are {len(labels)} label names, but {n_classes} labels")
     classes = np.arange(n_classes).astype(dtype) if labels is None else np.array(labels, dtype=dtype)
     if len(set(classes.tolist())) != n_classes:
         raise ValueError("two labels have the same name")
@@ -397,10 +402,10 @@ def _certificate(stored: Mapping[str, Any]) -> Certificate:
     if stored["worst"] is not None:
         worst = WorstProblem(**stored["worst"])
         if _checked_count(worst.index, "the worst problem") >= n_problems:
-            raise ValueError(f"the worst problem has the number {worst.index}, but there are {n_problems} problems")
+            raise ValueError(f"the worst problem is number {worst.index}, but there are {n_problems} problems")
     for bound in [*bounds.values(), *([] if worst is None else [worst.primal, worst.dual, worst.relative_gap])]:
         if isinstance(bound, bool) or not isinstance(bound, int | float):
-            raise ValueError("a bound of the certificate is not a number")
+            raise ValueError("the bounds of the certificate must be numbers")
     return Certificate(**bounds, n_problems=n_problems, worst=worst)
 
 
@@ -409,17 +414,17 @@ def _checked_tuning(stored: Any) -> dict[str, Any]:
     params, tried, notes = (stored[name] for name in ("params", "tried", "notes"))
     words = [*params, *notes, stored["metric"]]
     if set(stored) != TUNING_KEYS or not all(isinstance(word, str) for word in words) or not params or not tried:
-        raise ValueError("the values tried in tuning have the wrong form")
+        raise ValueError("the tuning record has an invalid structure")
     for row in tried:
         numbers = [*row["values"].values(), *(row[name] for name in ("mean", "low", "high") if row[name] is not None)]
         if set(row) != {"values", "mean", "low", "high"} or list(row["values"]) != params:
-            raise ValueError("values tried in tuning lack a name")
+            raise ValueError("the tuning record has values without a parameter name")
         if any(isinstance(number, bool) or not isinstance(number, int | float) for number in numbers):
-            raise ValueError("a value tried in tuning is not a number")
-    if _checked_count(stored["best"], "the best of the values tried") >= len(tried):
-        raise ValueError(f"the best value has the number {stored['best']}, but {len(tried)} values were tried")
+            raise ValueError("the values in the tuning record must be numbers")
+    if _checked_count(stored["best"], "the index of the best value") >= len(tried):
+        raise ValueError(f"the best value is number {stored['best']}, but {len(tried)} values were tried")
     if tried[stored["best"]]["mean"] is None:
-        raise ValueError("the best of the values tried was not measured")
+        raise ValueError("the best value in the tuning record was not measured")
     _checked_count(stored["folds"], "the number of folds", 1)
     _checked_count(stored["rows"], "the number of held-out rows", 1)
     return dict(stored)
@@ -441,25 +446,27 @@ def stored_options(vectorizer: Any) -> dict[str, Any]:
 
     if type(vectorizer) is not TfidfVectorizer:
         raise NotSavableError(
-            f"the vectoriser is a {type(vectorizer).__name__}, which a model folder cannot hold; use scikit-learn's "
-            "TfidfVectorizer, or pickle the pipeline yourself"
+            f"the vectoriser is a {type(vectorizer).__name__}, which cannot be saved in a model folder; use "
+            "scikit-learn's TfidfVectorizer, or pickle the pipeline yourself"
         )
     given, standard = vectorizer.get_params(deep=False), TfidfVectorizer()
     for name in VECTORIZER_FUNCTIONS:
         if callable(given[name]):
             raise NotSavableError(
-                f"{name} of the vectoriser is a function, and a model folder holds no code; use the options of "
+                f"{name} of the vectoriser is a function, but a model folder cannot store code; use the options of "
                 "TfidfVectorizer, or pickle the pipeline yourself"
             )
     if vectorizer.input != "content":
-        raise NotSavableError(f"the vectoriser has input={vectorizer.input!r}; only input='content' can be saved")
+        raise NotSavableError(f"a vectoriser with input={vectorizer.input!r} cannot be saved; use input='content'")
     for name in given:
         if name not in VECTORIZER_OPTIONS and given[name] != getattr(standard, name):
-            raise NotSavableError(f"the option {name} of the vectoriser cannot be saved in a model folder yet")
+            raise NotSavableError(
+                f"the vectoriser option {name} cannot be saved in a model folder yet; leave it at its default"
+            )
     options: dict[str, Any] = {name: given[name] for name in VECTORIZER_OPTIONS}
     dtype = np.dtype(options["dtype"]).name
     if dtype not in VECTORIZER_TYPES:
-        raise NotSavableError(f"dtype of the vectoriser is {dtype}; use float32 or float64")
+        raise NotSavableError(f"the vectoriser dtype must be float32 or float64; got {dtype}")
     options |= {"dtype": dtype, "vocabulary": options["vocabulary"] is not None}
     if isinstance(options["stop_words"], set | frozenset):
         options["stop_words"] = sorted(options["stop_words"])
@@ -476,8 +483,8 @@ def _pipeline_state(pipeline: Pipeline) -> ModelState:
     terms = [str(term) for term in vectorizer.get_feature_names_out()]
     if len(terms) != state.attributes["n_features"]:
         raise NotSavableError(
-            f"the vectoriser has {len(terms):,} terms and the classifier {state.attributes['n_features']:,} features; "
-            "fit the pipeline as a whole"
+            f"the vectoriser has {len(terms):,} terms, but the classifier has {state.attributes['n_features']:,} "
+            "features; fit the pipeline as a whole"
         )
     table: TableSpec | None = getattr(classifier, "table_", None)
     source = {} if table is None else table.to_dict()
@@ -494,7 +501,7 @@ def _restored_pipeline(classifier: Any, state: ModelState) -> Any:
     try:
         about, terms, idf = state.attributes["text"], state.feature_names, state.arrays.get(IDF)
         if terms is None or len(terms) != classifier.n_features_in_:
-            raise ValueError("the terms of the vectoriser do not fit the features of the classifier")
+            raise ValueError("the terms of the vectoriser do not match the features of the classifier")
         # In memory: a vectoriser looks it up in no order.
         idf = None if idf is None else np.array(checked_vector(idf, "idf"))
         vectorizer = restored_vectorizer(about["options"], terms, idf)
@@ -503,7 +510,7 @@ def _restored_pipeline(classifier: Any, state: ModelState) -> Any:
         first, last = about["steps"]
         return TextPipeline([(str(first), vectorizer), (str(last), classifier)])
     except (KeyError, TypeError, ValueError) as error:
-        raise ModelFormatError(f"the vectoriser of the model is damaged: {error}; train it again") from error
+        raise ModelFormatError(f"the vectoriser of the model is damaged: {error}; train the model again") from error
 
 
 def restored_vectorizer(options: Mapping[str, Any], terms: Sequence[str], idf: Any) -> Any:
@@ -521,22 +528,22 @@ def restored_vectorizer(options: Mapping[str, Any], terms: Sequence[str], idf: A
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     if set(options) != set(VECTORIZER_OPTIONS):
-        raise ValueError("the stored options of the vectoriser are not valid")
+        raise ValueError("the stored vectoriser options are invalid")
     vocabulary = dict(zip(terms, range(len(terms)), strict=True))
     if len(vocabulary) != len(terms):
-        raise ValueError("a term of the vectoriser is repeated")
+        raise ValueError("the vectoriser has a repeated term")
     given = {**options, "dtype": VECTORIZER_TYPES[options["dtype"]]}
     fixed = given.pop("vocabulary")
     if given["input"] != "content":
-        raise ValueError("the vectoriser would read files")
+        raise ValueError("the vectoriser must not read files")
     if bool(given["use_idf"]) != (idf is not None) or (idf is not None and idf.shape != (len(terms),)):
-        raise ValueError(f"the idf of the vectoriser does not fit {len(terms)} terms")
+        raise ValueError(f"the idf vector of the vectoriser does not match its {len(terms)} terms")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:  # fitted to an empty text, which sets all but the idf; scikit-learn checks the parameters
             vectorizer = TfidfVectorizer(**given | {"vocabulary": vocabulary, "smooth_idf": True}).fit([""])
         except (re.error, OverflowError, RecursionError) as error:
-            raise ValueError(f"token_pattern cannot be read ({error})") from None
+            raise ValueError(f"token_pattern is not a valid regular expression ({error})") from None
     vectorizer.set_params(smooth_idf=given["smooth_idf"], vocabulary=vocabulary if fixed else None)
     vectorizer.fixed_vocabulary_ = bool(fixed)
     if idf is not None:

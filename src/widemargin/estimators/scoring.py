@@ -115,7 +115,7 @@ class TopK(_Lists):
     ) -> Self:
         if labels is None:
             if classes is None:
-                raise ValueError("labels are missing: give them, or classes to find them in")
+                raise ValueError("labels are missing; pass them, or pass classes from which to determine them")
             listed, numbers = indices >= 0, classes.dtype.kind in "if"
             labels = classes[indices] if listed.all() else np.full(indices.shape, -1 if numbers else None, object)
             if not listed.all():
@@ -241,7 +241,7 @@ class LabelModel(CommonParameters, ClassifierMixin, BaseEstimator):
         <top_k_lists>
         """
         if not COUNT.is_satisfied_by(k):
-            raise ValueError(f"k, the number of labels per row, must be a whole number of at least 1; got {k!r}")
+            raise ValueError(f"k, the number of labels per row, must be a positive integer; got {k!r}")
         X = self._check_rows(X)
         n_labels = len(self.classes_)
         # One place more shows which lists end within a tie.
@@ -464,7 +464,9 @@ class LabelModel(CommonParameters, ClassifierMixin, BaseEstimator):
             The model.
         """
         if self.kind_of_fitted() != "multilabel":
-            raise ValueError("only the labels of a multi-label model are numbered columns; classes keep their names")
+            raise ValueError(
+                "only multi-label models have numbered label columns that can be renamed; classes keep their names"
+            )
         self.classes_ = _checked_names("label", names, len(self.classes_), distinct=True)
         return self
 
@@ -518,9 +520,9 @@ class LabelModel(CommonParameters, ClassifierMixin, BaseEstimator):
         if needed_mb > self.memory_limit_mb:
             size = f"{needed_mb:,.0f}" if needed_mb >= 10 else f"{needed_mb:.2g}"
             raise MemoryError(
-                f"{method} would make a dense array of {size} MB ({n_rows:,} rows × {n_labels:,} labels), above "
-                f"memory_limit_mb={self.memory_limit_mb:g}; use predict_topk for the top labels or label_scores for "
-                "those of known labels, or raise memory_limit_mb"
+                f"{method} would create a dense array of {size} MB ({n_rows:,} rows × {n_labels:,} labels), which "
+                f"exceeds memory_limit_mb={self.memory_limit_mb:g}; use predict_topk for the top labels or "
+                "label_scores for the scores of known labels, or raise memory_limit_mb"
             )
 
     def _n_scores(self) -> int:
@@ -545,8 +547,8 @@ class LabelModel(CommonParameters, ClassifierMixin, BaseEstimator):
         if not hasattr(self, "coef_"):
             kernel = self.kernel if isinstance(self.kernel, str) else "a function"
             raise ValueError(
-                f"this model has a kernel ({kernel}), and its scores are not sums over features for explain to show; "
-                "train with kernel='linear'"
+                f"explain requires scores that are sums over features, but this model has a kernel ({kernel}); train "
+                "with kernel='linear'"
             )
         return weights_of_rows(self.coef_, outputs, features), self.intercept_[outputs].astype(np.float64)
 
@@ -582,12 +584,12 @@ def _checked_names(what: str, names: Any, n_expected: int, *, distinct: bool) ->
     """Names as an array of str objects; an error unless there is a string for each column."""
     plain = list(names) if isinstance(names, Iterable) and not isinstance(names, str | bytes) else [None]
     if not all(isinstance(name, str) for name in plain):
-        raise ValueError(f"{what} names must be a sequence of strings, one for each {what}; got {names!r:.100}")
+        raise ValueError(f"{what} names must be a sequence of strings, one per {what}; got {names!r:.100}")
     if len(plain) != n_expected:
-        raise ValueError(f"got {len(plain):,} {what} names for {n_expected:,} {what}s; give one for each")
+        raise ValueError(f"there must be one {what} name for each of the {n_expected:,} {what}s; got {len(plain):,}")
     if distinct and len(set(plain)) != len(plain):
         name = next(name for name, count in Counter(plain).items() if count > 1)
-        raise ValueError(f"{what} names must be distinct, but {name!r} stands for several {what}s")
+        raise ValueError(f"{what} names must be distinct, but {name!r} is used for several {what}s")
     return np.array([str(name) for name in plain], dtype=object)
 
 

@@ -155,7 +155,7 @@ class TextPipeline(Pipeline):
             As for the classifier, with the terms as the names of the features.
         """
         if not isinstance(X, str):
-            raise ValueError(f"explain takes one text, a str; got {type(X).__name__}")
+            raise ValueError(f"explain takes a single text (str); got {type(X).__name__}")
         names = None if hasattr(self[-1], "feature_names_") else self[0].get_feature_names_out()
         found: Explanation = self[-1].explain(self.vectors([X]), labels, k=k, feature_names=names)
         return found

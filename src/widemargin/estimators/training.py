@@ -75,11 +75,11 @@ PRUNED_GAP_TO_WARN = 0.1
 LARGEST_MB = 1e12  # more than any machine has, and a number of bytes that 64 bits hold
 DEFAULT_ADVICE = {
     Status.TIME_LIMIT: "allow more time, or loosen tol",
-    Status.STOPPED: "the callback asked for it",
-    Status.NOT_ATTAINED: "double precision allows no smaller one for these rows and this C; raise tol",
+    Status.STOPPED: "the callback requested it",
+    Status.NOT_ATTAINED: "a smaller gap cannot be reached in double precision for these rows and this C; raise tol",
 }
 NO_LABELS = (
-    "y has no label in any row; check where they come from, such as the label column and label_sep of read_texts"
+    "no row of y has a label; check the source of the labels, such as the label column and label_sep of read_texts"
 )
 OF_EARLIER_DATA = ("index_base_", "text_source_", "calibration_", "tuning_")
 
@@ -242,7 +242,8 @@ def training_data(
     except ValueError as error:
         if _look_swapped(X, y):
             raise ValueError(
-                f"X and y seem to be swapped: X looks like labels and y like rows; call fit(X, y). Otherwise: {error}"
+                "X and y seem to be swapped, because X looks like labels and y like rows; call fit(X, y). If they are "
+                f"not: {error}"
             ) from error
         if check_rows:
             refuse_texts(X, name)
@@ -251,15 +252,17 @@ def training_data(
     if targets.kind == "multilabel" and targets.Y.nnz == 0 and not (several_labels and len(targets.classes)):
         raise ValueError(NO_LABELS)
     if targets.kind != "multilabel" and len(targets.classes) < 2:
-        found = f"one class only, {targets.classes.tolist()[0]!r}" if len(targets.classes) else "no rows"
-        raise ValueError(f"y has {found}; a classifier needs rows of at least two classes")
+        found = f"only one class, {targets.classes.tolist()[0]!r}" if len(targets.classes) else "no rows"
+        raise ValueError(f"y has {found}; a classifier requires rows from at least two classes")
     if targets.kind == "multilabel" and not several_labels:
         if (np.diff(targets.Y.indptr) == 1).all():
             way = "y.idxmax(axis=1)" if hasattr(y, "idxmax") else "y.argmax(axis=1)"
             way = way if hasattr(y, "shape") else "[label for (label,) in y]"
-            raise ValueError(f"y has exactly one label in every row, and {name} takes the labels themselves; use {way}")
+            raise ValueError(
+                f"y has exactly one label in every row, but {name} takes the labels themselves; pass {way}"
+            )
         raise ValueError(
-            f"y has several labels per row, but {name} trains on one; use OneVsAllClassifier for such targets"
+            f"y has several labels per row, but {name} supports only one; use OneVsAllClassifier for such targets"
         )
     if sample_weight is not None:
         sample_weight = _check_sample_weight(sample_weight, rows, dtype=np.float64, ensure_non_negative=True)
@@ -288,8 +291,8 @@ def refuse_texts(X: Any, owner: str) -> None:
     text = next((cell for cell in cells if isinstance(cell, str)), None)
     if text is not None:
         raise ValueError(
-            f"X has text, such as {text[:30]!r}, and {owner} takes numbers; put a vectoriser in front, in fit and in "
-            f"predict: TextPipeline([('tfidf', TfidfVectorizer()), ('classifier', {owner}())])"
+            f"X contains text, such as {text[:30]!r}, but {owner} requires numbers; use a pipeline with a vectoriser, "
+            f"for example TextPipeline([('tfidf', TfidfVectorizer()), ('classifier', {owner}())])"
         )
 
 
@@ -302,15 +305,15 @@ def check_parameters(estimator: Trainable) -> None:
     name = type(estimator).__name__
     if estimator.kernel_params is not None and not callable(kernel):
         raise ValueError(
-            f"{name}: kernel_params are the keyword arguments of a function given as kernel; for kernel={kernel!r} "
-            "use gamma, degree and coef0"
+            f"{name}: kernel_params applies only to a callable kernel; for kernel={kernel!r}, use gamma, degree and "
+            "coef0"
         )
     if kernel == "precomputed" and getattr(estimator, "normalize", False):
-        raise ValueError(f"{name}: normalize=True needs rows of features, but kernel='precomputed' has kernel values")
+        raise ValueError(f"{name}: normalize=True cannot be combined with kernel='precomputed'; use normalize=False")
     if kernel != "linear" and isinstance(estimator, JointParameters) and estimator.prune > 0:
         raise ValueError(
-            f"{name}: prune={estimator.prune:g} drops weights of features, and a model with a kernel has none; use "
-            "prune=0 or kernel='linear'"
+            f"{name}: prune={estimator.prune:g} requires feature weights, which a model with a kernel does not have; "
+            "use prune=0 or kernel='linear'"
         )
 
 
@@ -394,8 +397,8 @@ def warn_if_unfinished(
     if result.status is Status.CONVERGED or (result.status is Status.NOT_ATTAINED and small):
         return
     warnings.warn(
-        f"training stopped before its tolerance (status: {result.status.value}); the certified relative gap is "
-        f"{certificate.relative_gap:.2g}{scope}; {(DEFAULT_ADVICE | advice)[result.status]}",
+        f"training stopped before it reached its tolerance (status: {result.status.value}); the certified relative "
+        f"gap is {certificate.relative_gap:.2g}{scope}; {(DEFAULT_ADVICE | advice)[result.status]}",
         ConvergenceWarning,
         stacklevel=stacklevel,
     )
@@ -421,8 +424,9 @@ def warn_of_pruned_gap(primal: Any, before: Any, dual: Any, prune: float, stackl
     if len(spoilt):
         whose = f"{len(spoilt):,} of {len(gaps):,} labels" if len(gaps) > 1 else "the model"
         warnings.warn(
-            f"prune={prune:g} leaves {whose} with a certified relative gap above {PRUNED_GAP_TO_WARN:g} as stored"
-            f"{', the largest' if len(gaps) > 1 else ':'} {spoilt.max():.2g}; choose a smaller prune or a smaller C",
+            f"after pruning with prune={prune:g}, the certified relative gap of {whose} exceeds "
+            f"{PRUNED_GAP_TO_WARN:g} ({'the largest is ' if len(gaps) > 1 else ''}{spoilt.max():.2g}); use a smaller "
+            "prune or a smaller C",
             ConvergenceWarning,
             stacklevel=stacklevel,
         )
@@ -484,8 +488,8 @@ def _from_dictionary(class_weight: Any, classes: npt.NDArray[Any]) -> Floats:
     factors = np.ones(len(classes))
     for label, factor in class_weight.items():
         if label not in position:
-            raise ValueError(f"class_weight names {label!r}, which is not among the labels of y")
+            raise ValueError(f"class_weight contains {label!r}, which is not a label of y; remove it")
         if not (np.isfinite(factor) and factor >= 0):
-            raise ValueError(f"class_weight of {label!r} must be a finite number, 0 or above, got {factor!r}")
+            raise ValueError(f"class_weight of {label!r} must be a finite, nonnegative number; got {factor!r}")
         factors[position[label]] = factor
     return factors

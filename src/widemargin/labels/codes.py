@@ -114,11 +114,13 @@ def make_code(
     if not isinstance(code, str):
         matrix = check_code(code)
         if len(matrix) != n_classes:
-            raise ValueError(f"the code has {len(matrix)} row(s), but there are {n_classes} classes; give one row each")
+            raise ValueError(
+                f"the code must have one row for each of the {n_classes} classes; got {len(matrix)} row(s)"
+            )
         return matrix
     if code in DRAWN_KINDS:
         if n_columns is None:
-            raise ValueError(f"a {code!r} code needs n_columns, the number of columns")
+            raise ValueError(f"a {code!r} code requires n_columns; pass the number of columns")
         if code == "bch":
             return bch_code(n_classes, n_columns, random_state=random_state)
         return random_code(n_classes, n_columns, sparse=code == "random-sparse", random_state=random_state)
@@ -126,7 +128,7 @@ def make_code(
     if code not in makers:
         raise ValueError(f"code must be one of {[*makers, *DRAWN_KINDS]} or a matrix; got {code!r}")
     if n_columns is not None:
-        raise ValueError(f"a {code!r} code has a fixed number of columns; leave n_columns out")
+        raise ValueError(f"a {code!r} code has a fixed number of columns; leave out n_columns")
     return makers[code](n_classes)
 
 
@@ -147,33 +149,40 @@ def check_code(code: npt.ArrayLike) -> Code:
     >>> check_code([[1, -1], [1, 1], [1, 0]])
     Traceback (most recent call last):
     ...
-    ValueError: column 0 of the code has no entry -1 and separates nothing; drop it or give it both signs
+    ValueError: column 0 of the code has no entry -1 and separates no classes; remove it, or use both signs in it
     """
     given = np.asarray(code)
     if given.dtype.kind not in "biuf":
-        raise TypeError(f"the code must hold numbers; got dtype {given.dtype}")
+        raise TypeError(f"the code must contain numbers; got dtype {given.dtype}")
     if given.ndim != 2 or given.shape[0] < 2 or given.shape[1] < 1:
-        raise ValueError(f"the code must have a row for each of 2 or more classes, and a column; got {given.shape}")
+        raise ValueError(
+            "the code must be a matrix with at least two rows (classes) and at least one column; got shape "
+            f"{given.shape}"
+        )
     if not np.isfinite(given).all():
-        raise ValueError("the code contains NaN or infinity; its entries are -1, 0 and +1")
+        raise ValueError("the code contains NaN or infinity; its entries must be -1, 0 or +1")
     if not np.isin(given, (-1, 0, 1)).all():
-        raise ValueError(f"the entries of a code are -1, 0 and +1; got {given[~np.isin(given, (-1, 0, 1))][0]}")
+        raise ValueError(f"the entries of a code must be -1, 0 or +1; got {given[~np.isin(given, (-1, 0, 1))][0]}")
     matrix = given.astype(np.int8)
     empty = np.flatnonzero(~matrix.any(axis=1))
     if len(empty):
-        raise ValueError(f"row {empty[0]} of the code is all zero: its class is in no binary problem")
+        raise ValueError(
+            f"row {empty[0]} of the code is all zero, so its class occurs in no binary problem; give it a nonzero entry"
+        )
     for i, j in _twins(matrix):
-        raise ValueError(f"rows {i} and {j} of the code are equal: their classes cannot be distinguished")
+        raise ValueError(
+            f"rows {i} and {j} of the code are equal, so their classes cannot be distinguished; make all rows distinct"
+        )
     for value in (1, -1):
         without = np.flatnonzero(~(matrix == value).any(axis=0))
         if len(without):
             what = f"has no entry {value:+d}" if matrix[:, without[0]].any() else "is all zero"
             raise ValueError(
-                f"column {without[0]} of the code {what} and separates nothing; drop it or give it both signs"
+                f"column {without[0]} of the code {what} and separates no classes; remove it, or use both signs in it"
             )
     for i, j in _twins(matrix.T, opposite_too=True)[:1]:
         relation = "equal" if np.array_equal(matrix[:, i], matrix[:, j]) else "opposite"
-        text = f"columns {i} and {j} of the code are {relation}: the same binary problem is trained twice"
+        text = f"columns {i} and {j} of the code are {relation}, so the same binary problem is solved twice"
         warnings.warn(text, UserWarning, stacklevel=2)
     return matrix
 
@@ -310,8 +319,8 @@ def exhaustive_code(n_classes: int) -> Code:
     k = check_count(n_classes, "n_classes", 2)
     if k > MOST_EXHAUSTIVE_CLASSES:
         raise ValueError(
-            f"an exhaustive code of {k} classes would have 2^{k - 1} - 1 columns; it is made for at most "
-            f"{MOST_EXHAUSTIVE_CLASSES} classes, use a random code"
+            f"an exhaustive code for {k} classes would have 2^{k - 1} - 1 columns; exhaustive codes are limited to "
+            f"{MOST_EXHAUSTIVE_CLASSES} classes, so use a random code"
         )
     return _numbered_columns(np.arange(1, 2 ** (k - 1)), k)
 
@@ -355,9 +364,9 @@ def random_code(
     wanted = check_count(n_candidates, "n_candidates", 1)
     least = fewest_columns("random-sparse" if sparse else "random", k)
     if n < least:
-        raise ValueError(f"{n} column(s) have too few different rows for {k} classes; use {least} columns or more")
+        raise ValueError(f"{n} column(s) are too few to give {k} classes distinct rows; use at least {least} columns")
     draw = functools.partial(_draw_sparse if sparse else _draw_dense, np.random.default_rng(random_state), k, n)
-    return _best_of(draw, wanted, f"no random code of {n} column(s) with {k} different rows was found")
+    return _best_of(draw, wanted, f"no random code with {n} column(s) and {k} distinct rows was found")
 
 
 def fewest_columns(kind: str, n_classes: int) -> int:
@@ -376,7 +385,9 @@ def fewest_columns(kind: str, n_classes: int) -> int:
     for length in (2**m - 1 for m in PRIMITIVE):
         if 2 ** bch_parameters(length)[0][0] >= n_classes:
             return int(length)
-    raise ValueError(f"no BCH code of up to {2 ** max(PRIMITIVE) - 1} columns has {n_classes} words")
+    raise ValueError(
+        f"no BCH code with up to {2 ** max(PRIMITIVE) - 1} columns has {n_classes} words; use a random code"
+    )
 
 
 def _best_of(draw: Callable[[], Code], wanted: int, failure: str) -> Code:
@@ -505,7 +516,9 @@ def bch_code(
     k, most = check_count(n_classes, "n_classes", 2), check_count(n_columns, "n_columns", 1)
     wanted, least = check_count(n_candidates, "n_candidates", 1), fewest_columns("bch", k)
     if most < least:
-        raise ValueError(f"BCH codes of up to {most} column(s) have fewer than {k} words; use {least} columns or more")
+        raise ValueError(
+            f"BCH codes with up to {most} column(s) have fewer than {k} words; use at least {least} columns"
+        )
     length: int = 2 ** min((most + 1).bit_length() - 1, max(PRIMITIVE)) - 1
     generator = [g for _, g in _bch_generators(length) if 2 ** (length + 1 - g.bit_length()) >= k][-1]
     bits = np.array([generator >> place & 1 for place in range(length)], dtype=np.int64)
@@ -518,7 +531,11 @@ def bch_code(
         words: Code = (1 - 2 * (((numbers[:, None] >> shifts) & 1) @ basis % 2)).astype(np.int8)
         return words
 
-    return _best_of(draw, wanted, f"no {k} words of the BCH code of {length} columns have both signs in every column")
+    return _best_of(
+        draw,
+        wanted,
+        f"no {k} words of the BCH code with {length} columns were found that have both signs in every column",
+    )
 
 
 def _bch_generators(length: int) -> list[tuple[int, int]]:
@@ -528,7 +545,7 @@ def _bch_generators(length: int) -> list[tuple[int, int]]:
     """
     m = length.bit_length()
     if length != 2**m - 1 or m not in PRIMITIVE:
-        raise ValueError(f"BCH codes have 3, 7, 15, … 4,095 columns, 2^m − 1; got {length}")
+        raise ValueError(f"the number of columns of a BCH code must be 2^m − 1 (3, 7, 15, …, 4,095); got {length}")
     powers = [1]
     for _ in range(length - 1):
         powers.append(powers[-1] << 1 ^ (PRIMITIVE[m] if powers[-1] >> (m - 1) else 0))
@@ -589,9 +606,9 @@ def expected_error(scores: npt.ArrayLike, y: npt.ArrayLike, sample_weight: npt.A
     """
     s = np.asarray(scores, dtype=np.float64)
     if s.ndim != 2 or s.shape[1] < 1:
-        raise ValueError(f"scores must have shape (n_samples, n_classes); got {s.shape}")
+        raise ValueError(f"scores must have shape (n_samples, n_classes); got shape {s.shape}")
     if np.isnan(s).any():
-        raise ValueError("scores contain NaN, which has no order")
+        raise ValueError("scores must not contain NaN, which cannot be ranked")
     true, weights, _ = check_targets(y, len(s), sample_weight, s.shape[1], fewest_classes=1)
     best = s == s.max(axis=1, keepdims=True)
     right = best[np.arange(len(s)), true] / best.sum(axis=1)
@@ -607,24 +624,26 @@ def check_targets(
 ) -> tuple[Indices, Floats, int]:
     """Indices of classes, weights of the rows and the number of classes, or an error that names what is wrong."""
     if n_samples == 0:
-        raise ValueError("there are no rows; at least one is needed")
+        raise ValueError("there are no rows; at least one is required")
     weights = np.ones(n_samples) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
     if weights.shape != (n_samples,):
-        raise ValueError(f"sample_weight must have one weight for each of the {n_samples} row(s); got {weights.shape}")
+        raise ValueError(
+            f"sample_weight must have one weight for each of the {n_samples} row(s); got shape {weights.shape}"
+        )
     if not (np.isfinite(weights) & (weights >= 0.0)).all():
-        raise ValueError("sample_weight must hold finite numbers of at least 0")
+        raise ValueError("sample_weight must contain finite, nonnegative numbers")
     if not weights.any():
-        raise ValueError("sample_weight is 0 for every row; at least one must count")
+        raise ValueError("sample_weight is 0 for every row; at least one weight must be positive")
     given = np.asarray(y)
     if given.shape != (n_samples,):
         raise ValueError(f"y must have one class for each of the {n_samples} row(s); got shape {given.shape}")
     if given.dtype.kind not in "iu":
         raise TypeError(
-            f"y must hold class indices (integers); got dtype {given.dtype}; make them by "
-            "np.unique(y, return_inverse=True)"
+            f"y must contain class indices (integers); got dtype {given.dtype}; compute them with np.unique(y, "
+            "return_inverse=True)"
         )
     k = max(2, int(given.max()) + 1) if n_classes is None else check_count(n_classes, "n_classes", fewest_classes)
     if given.min() < 0 or given.max() >= k:
         wrong = given[(given < 0) | (given >= k)][0]
-        raise ValueError(f"y holds class {wrong}, but there are {k} classes, 0 to {k - 1}")
+        raise ValueError(f"y contains class {wrong}, but class indices must be between 0 and {k - 1}")
     return given.astype(np.intp), weights, k

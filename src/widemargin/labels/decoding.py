@@ -54,13 +54,16 @@ def decode(h: npt.ArrayLike, code: npt.ArrayLike, decoding: Decoding = "inner") 
     """
     outputs, matrix = np.asarray(h, dtype=np.float64), np.asarray(code, dtype=np.float64)
     if outputs.ndim != 2:
-        raise ValueError(f"h must have shape (n_samples, n_columns); got {outputs.shape}")
+        raise ValueError(f"h must have shape (n_samples, n_columns); got shape {outputs.shape}")
     if not np.isfinite(outputs).all():
-        raise ValueError("h contains NaN or infinity; decoding needs finite outputs")
+        raise ValueError("h contains NaN or infinity; decoding requires finite outputs")
     if matrix.ndim != 2 or not np.isfinite(matrix).all():
         raise ValueError("the code must be a matrix of finite numbers of shape (n_classes, n_columns)")
     if outputs.shape[1] != matrix.shape[1]:
-        raise ValueError(f"h has {outputs.shape[1]} column(s), but the code has {matrix.shape[1]}; they must agree")
+        raise ValueError(
+            f"h has {outputs.shape[1]} column(s), but the code has {matrix.shape[1]}; they must have the same number "
+            "of columns"
+        )
     scores: Floats
     if decoding == "inner":
         scores = outputs @ matrix.T

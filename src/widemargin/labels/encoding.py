@@ -84,7 +84,7 @@ class EncodedTargets:
     def indices(self) -> IntArray:
         """Class number of each row of a binary or multiclass problem, shape (n_samples,)."""
         if self.kind == "multilabel":
-            raise ValueError("rows of a multi-label problem have several classes; use Y")
+            raise ValueError("the rows of a multi-label problem can have several classes; use Y")
         # The one column of a binary problem is the number of the class; otherwise each row has one entry, its class.
         numbers = np.diff(self.Y.indptr) if self.kind == "binary" else self.Y.indices
         return np.asarray(numbers, dtype=np.intp)
@@ -185,7 +185,7 @@ def _numbered(labels: list[Any]) -> tuple[list[Any], IntArray]:
     except TypeError as error:
         types = sorted({type(label).__name__ for label in labels})
         raise ValueError(
-            f"y mixes labels of types {', '.join(types)}; use labels of one type, for example strings"
+            f"y mixes labels of the types {', '.join(types)}; use labels of one type, for example strings"
         ) from error
     place = dict(zip(names, range(len(names)), strict=True))
     return names, np.fromiter(map(place.__getitem__, labels), dtype=np.intp, count=len(labels))
@@ -204,7 +204,7 @@ def _column_labels(y: Any, n_columns: int) -> npt.NDArray[Any]:
     if len(names) != n_columns or not all(isinstance(name, str) for name in names):
         return np.arange(n_columns)
     if len(set(names)) != n_columns:
-        raise ValueError("two columns of y have the same name; give each label its own name")
+        raise ValueError("two columns of y have the same name; use a distinct name for each label")
     return np.array(names, dtype=object)
 
 
@@ -245,7 +245,7 @@ class LabelEncoding:
         """Class numbers of one label per row, shape (n,); an error names labels that are not classes."""
         y = unwrap(y)
         if isinstance(y, list) or is_indicator(y):
-            raise ValueError(f"y has several labels per row, but the problem is {self.kind}; give one label per row")
+            raise ValueError(f"y has several labels per row, but the problem is {self.kind}; pass one label per row")
         return self._look_up(_checked_labels(y).tolist())
 
     def indicator(self, y: Any) -> Any:
@@ -271,10 +271,14 @@ class LabelEncoding:
         if not is_indicator(y):
             if y.size == 0:
                 return sparse.csr_array((0, self.n_classes), dtype=np.int8)
-            raise ValueError("y has one label per row, but the problem is multilabel; give an indicator or label sets")
+            raise ValueError(
+                "y has one label per row, but the problem is multilabel; pass an indicator matrix or label sets"
+            )
         Y = as_indicator(y)
         if Y.shape[1] != self.n_classes:
-            raise ValueError(f"y has {Y.shape[1]} columns, but there are {self.n_classes} classes")
+            raise ValueError(
+                f"y has {Y.shape[1]} columns, but there are {self.n_classes} classes; pass one column per class"
+            )
         return Y
 
     def indicator_with_unknown(self, y: Any) -> Any:
@@ -334,7 +338,7 @@ def unwrap(y: Any) -> Any:
         y = y.ravel()  # a column of labels, as scikit-learn's type_of_target sees it
     if y.ndim not in (1, 2):
         raise ValueError(
-            f"y should be a 1d array, an indicator or a list of label sets, got an array of shape {y.shape}"
+            f"y should be a 1d array, an indicator matrix or a list of label sets; got an array of shape {y.shape}"
         )
     return y
 
@@ -379,8 +383,8 @@ def _checked_labels(y: npt.NDArray[Any]) -> npt.NDArray[Any]:
         raise ValueError(f"Input y contains infinity or a value too large for {floats.dtype!r}.")
     if np.any(floats != np.floor(floats)):
         raise ValueError(
-            f"Unknown label type: continuous. y contains {floats[floats != np.floor(floats)][0]}; a classifier needs "
-            "discrete labels, not the continuous values of a regression target."
+            f"Unknown label type: continuous. y contains {floats[floats != np.floor(floats)][0]}; a classifier "
+            "requires discrete labels, not the continuous values of a regression target."
         )
     return y
 
@@ -395,7 +399,7 @@ def as_label_sets(y: list[Any]) -> LabelSets:
     """Label sets end to end, checked row by row."""
     for row, labels in enumerate(y):
         if not isinstance(labels, SET_TYPES):
-            raise ValueError(f"y[{row}] is {labels!r}, but other rows of y are label sets; write [{labels!r}]")
+            raise ValueError(f"y[{row}] is {labels!r}, but other rows of y are label sets; use [{labels!r}]")
     plain = [labels.tolist() if isinstance(labels, np.ndarray) else labels for labels in y]
     labels = [label.item() if isinstance(label, np.generic) else label for label in chain.from_iterable(plain)]
     _refuse_missing(labels)
@@ -412,7 +416,7 @@ def as_indicator(y: Any) -> Any:
         row = int(np.searchsorted(rows.indptr, other[0], side="right")) - 1
         raise ValueError(
             f"Unknown label type: multiclass-multioutput. y[{row}, {rows.indices[other[0]]}] is "
-            f"{rows.data[other[0]]}; an indicator holds 0 and 1 only."
+            f"{rows.data[other[0]]}; an indicator matrix must contain only 0 and 1."
         )
     if not rows.has_canonical_format or not rows.data.all():
         # Into a wider type first: a label stored 128 times would overflow int8 to 0 or below.
@@ -446,9 +450,9 @@ def _numeric(y: npt.NDArray[Any]) -> npt.NDArray[Any]:
         return y.astype(np.float64)
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f"Unknown label type: unknown. y has shape {y.shape} and dtype {y.dtype}; an indicator holds 0 and 1 only, "
-            "and several labels per row are a list of sets. HierarchicalClassifier takes level columns; elsewhere, "
-            "join them, for example ['/'.join(row) for row in y]."
+            f"Unknown label type: unknown. y has shape {y.shape} and dtype {y.dtype}; an indicator matrix must "
+            "contain only 0 and 1. For several labels per row, pass a list of sets. Only HierarchicalClassifier takes "
+            "level columns; otherwise, join them, for example ['/'.join(row) for row in y]."
         ) from error
 
 
@@ -469,7 +473,7 @@ def plain_name(name: Any) -> Hashable:
     except TypeError as error:
         raise DataFormatError(f"the name {name!r} is not hashable", remedy="use strings, numbers or tuples") from error
     if is_missing(name):
-        raise DataFormatError(f"{name!r} cannot be a name", remedy="give every label and node a name")
+        raise DataFormatError(f"{name!r} cannot be used as a name", remedy="name every label and node")
     plain: Hashable = name
     return plain
 
@@ -509,7 +513,7 @@ def look_up(labels: Iterable[Any], numbers: Mapping[Any, int], place: str) -> In
     try:
         found = [numbers.get(label, -1) for label in labels]
     except TypeError as error:
-        raise DataFormatError("a label is not hashable", remedy="give a one-dimensional list of names") from error
+        raise DataFormatError("a label is not hashable", remedy="pass a one-dimensional list of names") from error
     result = np.array(found, dtype=np.intp)
     if result.size and result.min() < 0:
         missing = list(dict.fromkeys(label for label, number in zip(labels, found, strict=True) if number < 0))
@@ -531,7 +535,10 @@ def _suggestion(missing: list[Any], known: Mapping[Any, int]) -> str:
         same = spelled.get(str(missing[0]))
         if same is not None:
             types = f"{type(same).__name__}, not {type(missing[0]).__name__}"
-            return f"did you mean {same!r} instead of {missing[0]!r}? The names there are {types}: convert the labels"
+            return (
+                f"did you mean {same!r} instead of {missing[0]!r}? The names there have the type {types}; convert "
+                "the labels"
+            )
         near = difflib.get_close_matches(str(missing[0]), spelled)
         if near:
             return f"did you mean {' or '.join(repr(spelled[name]) for name in near)} instead of {missing[0]!r}?"

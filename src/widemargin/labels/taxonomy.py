@@ -37,9 +37,9 @@ VIRTUAL_ROOT = "(root)"
 NO_PARENT_SEEN = -2  # in `_parent_array`, before a node's first edge
 
 OF_A_DAG = (
-    "a taxonomy is a tree: keep one parent per node, for example the first, with "
-    "Taxonomy.from_parents({child: parent for child, parent in reversed(edges)}), or the one with the most rows; or "
-    "train OneVsAllClassifier on label lists that contain each label with all its ancestors"
+    "a taxonomy is a tree: keep one parent per node, for example the first, with Taxonomy.from_parents({child: parent "
+    "for child, parent in reversed(edges)}), or the one with the most rows; or train OneVsAllClassifier on lists that "
+    "contain each label and all its ancestors"
 )
 """Remedy for a graph in which nodes have several parents."""
 
@@ -72,7 +72,9 @@ class EdgeList:
             rows = list(pairs)
             if not (set(map(type, rows)) <= {tuple, list} and set(map(len, rows)) <= {2}):
                 position, row = next(pair for pair in enumerate(rows) if not _is_pair(pair[1]))
-                raise DataFormatError(f"edge {position} is {row!r}, not a pair", remedy="give (child, parent) pairs")
+                raise DataFormatError(
+                    f"edge {position} is not a pair; got {row!r}", remedy="pass (child, parent) pairs"
+                )
             children, parents = [row[0] for row in rows], [row[1] for row in rows]
         return cls(plain_names(children), plain_names(parents, or_none=True))
 
@@ -89,7 +91,7 @@ def build_tree(edges: EdgeList, root: Hashable) -> tuple[tuple[Hashable, ...], T
     numbers.pop(None, None)
     names = list(numbers)
     if not names:
-        raise DataFormatError("the taxonomy has no nodes", path=edges.path, remedy="give at least one node")
+        raise DataFormatError("the taxonomy has no nodes", path=edges.path, remedy="pass at least one node")
     numbers.update(zip(names, range(len(names)), strict=True))
     numbers[None] = -1
     child = np.fromiter(map(numbers.__getitem__, edges.children), dtype=np.intp)
@@ -119,8 +121,8 @@ def _parent_array(edges: EdgeList, names: list[Any], child: IntArray, parent: In
         edge = int(conflicts[0])
         name, first, second = names[child[edge]], above[child[edge]], parent[edge]
         if first < 0 or second < 0:
-            problem = f"{name!r} is given as a root and as a child of {names[max(first, second)]!r}"
-            raise edges.error(problem, edge, "keep one of the two edges: a taxonomy is a tree")
+            problem = f"{name!r} is both a root and a child of {names[max(first, second)]!r}"
+            raise edges.error(problem, edge, "keep one of the two edges, because a taxonomy is a tree")
         n_several = len(np.unique(child[conflicts]))
         more = f" ({n_several:,} nodes have more than one)" if n_several > 1 else ""
         raise edges.error(f"{name!r} has two parents, {names[first]!r} and {names[second]!r}{more}", edge, OF_A_DAG)
@@ -135,8 +137,8 @@ def _with_single_root(edges: EdgeList, names: list[Any], above: IntArray, root: 
         return above, int(roots[0]) if roots.size else -1
     if root in names:
         raise DataFormatError(
-            f"the {roots.size} roots {listed(names[node] for node in roots)} need a virtual root, "
-            f"but a node is already called {root!r}",
+            f"the {roots.size} roots {listed(names[node] for node in roots)} require a virtual root, but there is "
+            f"already a node named {root!r}",
             path=edges.path,
             remedy="choose another name with root=…",
         )
@@ -179,7 +181,7 @@ def edges_of_paths(paths: Iterable[Any], separator: str, full_names: bool) -> Ed
         steps = path.split(separator) if isinstance(path, str) else list(path)
         if not steps or "" in steps:
             raise DataFormatError(
-                f"the path {path!r} has an empty name", remedy=f"write every name once, with {separator!r} only between"
+                f"the path {path!r} contains an empty name", remedy=f"use {separator!r} only between two names"
             )
         names = [plain_name(step) for step in steps]
         if full_names:
@@ -201,7 +203,8 @@ def edges_of_nested(nested: Mapping[Any, Any]) -> EdgeList:
             continue
         if isinstance(below, str) or not isinstance(below, Mapping | Sequence | set | frozenset):
             raise DataFormatError(
-                f"{below!r} cannot be below {parent!r}", remedy="use a mapping of children, a list of leaves, or None"
+                f"{below!r} cannot describe the children of {parent!r}",
+                remedy="use a mapping of children, a list of leaves, or None",
             )
         names = [plain_name(name) for name in below]
         children += names
@@ -247,11 +250,11 @@ class Taxonomy:
     def __post_init__(self) -> None:
         nodes = tuple(plain_names(list(self.nodes)))
         if len(nodes) != self.tree.n_nodes:
-            raise DataFormatError(f"got {len(nodes)} names for a tree of {self.tree.n_nodes} nodes")
+            raise DataFormatError(f"there must be one name for each of the {self.tree.n_nodes} nodes; got {len(nodes)}")
         object.__setattr__(self, "nodes", nodes)
         if len(self._numbers) != len(nodes):
             twice = next(name for number, name in enumerate(nodes) if self._numbers[name] != number)
-            raise DataFormatError(f"two nodes are called {twice!r}", remedy="give every node its own name")
+            raise DataFormatError(f"two nodes are named {twice!r}", remedy="use a distinct name for each node")
 
     @classmethod
     def from_parents(cls, parents: Mapping[Any, Any], *, root: Hashable = VIRTUAL_ROOT) -> Taxonomy:
@@ -370,7 +373,7 @@ class Taxonomy:
         """
         if not graph.is_directed():
             raise DataFormatError(
-                "an undirected graph does not say which end of an edge is the parent",
+                "the graph is undirected, so it does not show which end of an edge is the parent",
                 remedy="use a DiGraph with edges from parent to child, for example networkx.bfs_tree(graph, root)",
             )
         pairs = [(node, above) for node in graph.nodes for above in (*graph.predecessors(node),) or (None,)]
@@ -389,7 +392,7 @@ class Taxonomy:
         names = plain_names(many(labels))
         if root in names:
             raise DataFormatError(
-                f"the root and a label are both called {root!r}", remedy="choose another name with root=…"
+                f"the root and a label are both named {root!r}", remedy="choose another name with root=…"
             )
         return cls(*build_tree(EdgeList(names, [plain_name(root)] * len(names)), root))
 
@@ -633,6 +636,6 @@ def as_taxonomy(given: Any) -> Taxonomy:
     if hasattr(given, "is_directed"):
         return Taxonomy.from_networkx(given)
     raise ValueError(
-        f"taxonomy must be a Taxonomy, a nested dict, a dict of child to parent, or a networkx.DiGraph; got "
+        "taxonomy must be a Taxonomy, a nested dict, a dict from child to parent, or a networkx.DiGraph; got "
         f"{given!r:.100}; see also Taxonomy.from_edges, from_paths and from_tsv"
     )

@@ -65,11 +65,12 @@ class Tree:
     def __post_init__(self) -> None:
         parent = np.array(self.parent, dtype=np.intp)
         if parent.ndim != 1 or parent.size == 0:
-            raise DataFormatError("a tree needs a one-dimensional parent array with at least one node")
+            raise DataFormatError("the parent array of a tree must be one-dimensional and contain at least one node")
         rest = parent[1:]
         if parent[0] != -1 or np.any(rest < 0) or np.any(np.diff(rest) < 0) or np.any(rest > np.arange(rest.size)):
             raise DataFormatError(
-                "the parent array is not numbered breadth first", remedy="build the tree with Taxonomy.from_parents"
+                "the nodes in the parent array must be numbered breadth-first",
+                remedy="build the tree with Taxonomy.from_parents",
             )
         object.__setattr__(self, "parent", _read_only(parent))
 
@@ -208,7 +209,7 @@ class Tree:
         if indptr[-1] > MAX_ANCESTOR_PAIRS:
             raise DataFormatError(
                 f"the ancestor matrix would have {indptr[-1]:,} entries",
-                remedy=f"ask for fewer nodes at a time; the limit is {MAX_ANCESTOR_PAIRS:,}",
+                remedy=f"request fewer nodes at a time; the limit is {MAX_ANCESTOR_PAIRS:,} entries",
             )
         indices = np.empty(indptr[-1], dtype=np.int32)
         slot, node = indptr[1:] - 1, rows  # deepest last: numbers rise along a path, so indices come out sorted

@@ -73,15 +73,17 @@ def reliability_curve(y_true: Any, y_prob: Any, *, n_bins: int = N_BINS, sample_
     """
     truth, probability = np.asarray(y_true, dtype=np.float64), np.asarray(y_prob, dtype=np.float64)
     if truth.shape != probability.shape:
-        raise ValueError(f"y_true and y_prob must have the same shape; got {truth.shape} and {probability.shape}")
+        raise ValueError(
+            f"y_true and y_prob must have the same shape; got shapes {truth.shape} and {probability.shape}"
+        )
     if not np.isin(truth, (0.0, 1.0)).all():
-        raise ValueError("y_true must hold zeros and ones")
+        raise ValueError("y_true must contain only zeros and ones")
     if not ((probability >= 0.0) & (probability <= 1.0)).all():
-        raise ValueError("y_prob must hold probabilities between 0 and 1")
+        raise ValueError("y_prob must contain probabilities between 0 and 1")
     if isinstance(n_bins, bool) or not isinstance(n_bins, int | np.integer) or n_bins < 1:
-        raise ValueError(f"n_bins must be a whole number of at least 1; got {n_bins!r}")
+        raise ValueError(f"n_bins must be a positive integer; got {n_bins!r}")
     if sample_weight is not None and np.shape(sample_weight) != truth.shape:
-        raise ValueError(f"sample_weight must have shape {truth.shape}; got {np.shape(sample_weight)}")
+        raise ValueError(f"sample_weight must have shape {truth.shape}; got shape {np.shape(sample_weight)}")
     weights = check_weights(None if sample_weight is None else np.ravel(sample_weight), truth.size)
     truth, probability = truth.ravel(), probability.ravel()
     bins = np.minimum((probability * n_bins).astype(np.int64), n_bins - 1)
@@ -155,7 +157,9 @@ def calibration_error_at_k(
     Y, indices, places, single = check_ranking(Y_true, topk, k)
     probability = np.asarray(y_prob, dtype=np.float64)
     if probability.shape != indices.shape:
-        raise ValueError(f"y_prob must have the shape of the ranked labels, {indices.shape}; got {probability.shape}")
+        raise ValueError(
+            f"y_prob must have the same shape as the ranked labels, {indices.shape}; got shape {probability.shape}"
+        )
     weights = np.where(indices != MISSING, check_weights(sample_weight, len(indices))[:, None], 0.0)
     true = hits(indices, Y)
     errors = [

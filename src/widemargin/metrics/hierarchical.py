@@ -62,7 +62,7 @@ def node_numbers(y_true: Any, y_pred: Any, taxonomy: Taxonomy) -> tuple[IntArray
     row = np.repeat(np.arange(sets.shape[0]), np.diff(sets.indptr))
     true = nearest_labels(taxonomy, *most_specific(row, sets.indices, taxonomy), predicted)
     if true.min(initial=0) < 0:
-        raise ValueError(f"row {int(true.argmin())} of y_true has no label; leave out rows that cannot be measured")
+        raise ValueError(f"row {int(true.argmin())} of y_true has no label; leave out rows without a label")
     return true, predicted
 
 
@@ -91,9 +91,9 @@ def nearest_labels(tree: Taxonomy, row: Ints, node: Ints, predicted: Ints) -> In
 def _check_rows(n_true: int, n_pred: int) -> None:
     """Refuse different numbers of rows, and none."""
     if n_true != n_pred:
-        raise ValueError(f"y_true has {n_true} rows and y_pred has {n_pred}; give one prediction per row")
+        raise ValueError(f"y_true has {n_true} rows and y_pred has {n_pred}; pass one prediction per row")
     if n_true == 0:
-        raise ValueError("y_true has no rows; a metric needs at least one")
+        raise ValueError("y_true has no rows; at least one is required")
 
 
 def _weighted_sizes(
@@ -132,7 +132,8 @@ def _node_sets(y: Any, taxonomy: Taxonomy, labels: Any) -> Any:
         names = taxonomy.order if labels is None else taxonomy.indices(labels)
         if given.shape[1] != names.size:
             raise ValueError(
-                f"the indicator has {given.shape[1]} columns for {names.size} labels; name its columns in labels="
+                f"the indicator matrix has {given.shape[1]} columns, but there are {names.size} labels; pass the "
+                "names of its columns as labels="
             )
         columns, indptr = names[given.indices], given.indptr
     ones = np.ones(columns.size, dtype=np.int8)

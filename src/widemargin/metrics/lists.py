@@ -40,7 +40,7 @@ def check_places(k: Places) -> tuple[Ints, bool]:
     """`k` as an array of positive integers, and whether it was a single number."""
     places = np.asarray(k)
     if places.dtype.kind not in "iu" or places.ndim > 1 or places.size == 0:
-        raise ValueError(f"k must be an integer or a non-empty sequence of integers; got {k!r}")
+        raise ValueError(f"k must be an integer or a nonempty sequence of integers; got {k!r}")
     if places.min() < 1:
         raise ValueError(f"k must be at least 1; got {k!r}")
     return np.atleast_1d(places).astype(np.int64), places.ndim == 0
@@ -51,7 +51,7 @@ def check_enough_places(places: Ints, n_places: int) -> None:
     longest = int(places.max())
     if longest > n_places:
         raise ValueError(
-            f"k={longest}, but the lists have only {n_places} place(s); ask predict_topk for at least {longest}"
+            f"k={longest} exceeds the length of the ranked lists, {n_places}; use predict_topk with k={longest} or more"
         )
 
 
@@ -61,7 +61,7 @@ def check_indicator(Y: Any, name: str) -> Any:
     if matrix.ndim != 2:
         raise ValueError(f"{name} must have two dimensions (samples, labels); got shape {matrix.shape}")
     if matrix.dtype.kind not in "biuf":
-        raise ValueError(f"{name} must hold zeros and ones; got dtype {matrix.dtype}")
+        raise ValueError(f"{name} must contain zeros and ones; got dtype {matrix.dtype}")
     tidy = matrix.has_canonical_format and bool(np.all(matrix.data))
     if not tidy:
         matrix = matrix.copy()
@@ -70,8 +70,8 @@ def check_indicator(Y: Any, name: str) -> Any:
     wrong = matrix.data != 1
     if wrong.any():
         raise ValueError(
-            f"{name} must be an indicator of zeros and ones, but holds {matrix.data[wrong][0]!s}; is an entry stored "
-            "twice, or is it a count or a weight?"
+            f"{name} must be an indicator matrix of zeros and ones, but contains {matrix.data[wrong][0]!s}; check for "
+            "repeated entries, counts or weights"
         )
     return matrix
 
@@ -81,7 +81,7 @@ def check_indices(topk: Any) -> Ints:
     indices = np.asarray(topk[2] if isinstance(topk, tuple) and len(topk) == 3 else topk)
     if indices.ndim != 2 or indices.dtype.kind not in "iu":
         raise ValueError(
-            "the ranked labels must be an integer array of shape (n_samples, n_places) or the named tuple of "
+            "the ranked labels must be an integer array of shape (n_samples, n_places) or the named tuple returned by "
             f"predict_topk; got dtype {indices.dtype}, shape {indices.shape}"
         )
     return indices.astype(np.int64, copy=False)
@@ -108,15 +108,15 @@ def check_label_pair(y_true: Any, y_pred: Any, labels: Any) -> tuple[Any, Any]:
         truth, prediction = matrices.values()
     elif matrices and labels is None:
         raise ValueError(
-            f"{next(iter(matrices))} is an indicator and the other side has labels; name the labels of its columns, as "
-            "in labels=model.classes_"
+            f"{next(iter(matrices))} is an indicator matrix, but the other argument contains labels; pass the labels "
+            "of its columns, as in labels=model.classes_"
         )
     else:
         truth, prediction = _with_the_same_columns(
             sides, matrices, [] if labels is None else np.asarray(labels).tolist()
         )
     if truth.shape != prediction.shape:
-        raise ValueError(f"Y_true and Y_pred must have the same shape; got {truth.shape} and {prediction.shape}")
+        raise ValueError(f"Y_true and Y_pred must have the same shape; got shapes {truth.shape} and {prediction.shape}")
     return truth, prediction
 
 
@@ -136,7 +136,9 @@ def _with_the_same_columns(sides: dict[str, Any], matrices: dict[str, Any], labe
             return encoding.indicator_with_unknown(sides[name])
         Y = matrices[name]
         if Y.shape[1] != len(labels):
-            raise ValueError(f"{name} has {Y.shape[1]} columns, but labels has {len(labels)}; name every column")
+            raise ValueError(
+                f"{name} has {Y.shape[1]} columns, but labels has {len(labels)} names; pass one name per column"
+            )
         return sparse.csr_array((Y.data, Y.indices, Y.indptr), shape=(Y.shape[0], len(every)))
 
     return [in_columns(name) for name in sides]
@@ -147,8 +149,8 @@ def check_same_kind(labels: list[Any], others: list[Any], name: str) -> None:
     kinds = [{isinstance(label, str) for label in side} for side in (labels, others)]
     if all(len(kind) == 1 for kind in kinds) and kinds[0] != kinds[1]:
         raise ValueError(
-            f"{name} holds {'text' if kinds[0] == {True} else 'numbers'}, such as {labels[0]!r}, but is compared with "
-            f"labels such as {others[0]!r}; use the same labels on both sides"
+            f"{name} contains {'text' if kinds[0] == {True} else 'numbers'}, such as {labels[0]!r}, but is compared "
+            f"with labels such as {others[0]!r}; use the same kind of labels for both"
         )
 
 
@@ -162,8 +164,8 @@ def check_true_labels(Y_true: Any, topk: Any) -> Any:
     classes = getattr(topk, "classes", None)
     if classes is None:
         raise ValueError(
-            "Y_true holds labels, so the ranked labels must be the result of predict_topk, which knows the classes; "
-            "otherwise give both as numbers: an indicator of shape (n_samples, n_labels), and indices"
+            "Y_true contains labels, so the ranked labels must be the result of predict_topk, which includes the "
+            "classes; otherwise, pass an indicator matrix of shape (n_samples, n_labels) and an array of indices"
         )
     check_same_kind(label_sets(Y_true).labels, classes.tolist(), "Y_true")
     return LabelEncoding("multiclass", classes).indicator_with_unknown(Y_true)
@@ -183,8 +185,8 @@ def check_ranking(Y_true: Any, topk: Any, k: Places) -> tuple[Any, Ints, Ints, b
     if outside.any():
         row, place = np.argwhere(outside)[0]
         raise ValueError(
-            f"label index {indices[row, place]} in row {row}, place {place} is out of range: Y_true has "
-            f"{Y.shape[1]} labels (0 to {Y.shape[1] - 1}; {MISSING} marks a missing place)"
+            f"label index {indices[row, place]} in row {row}, place {place} is out of range: Y_true has {Y.shape[1]} "
+            f"labels (0 to {Y.shape[1] - 1}; {MISSING} marks an empty place)"
         )
     check_no_repeats(indices)
     check_enough_places(places, indices.shape[1])
@@ -197,20 +199,20 @@ def check_no_repeats(indices: Ints) -> None:
     repeated = (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] != MISSING)
     if repeated.any():
         row, place = np.argwhere(repeated)[0]
-        raise ValueError(f"label index {ordered[row, place]} is listed twice in row {row}; list each label once")
+        raise ValueError(f"label index {ordered[row, place]} occurs twice in row {row}; list each label once")
 
 
 def check_weights(sample_weight: Any, n_samples: int) -> Floats:
     """Weights of shape (n_samples,), all one by default; finite, not negative, not all zero."""
     if n_samples == 0:
-        raise ValueError("a metric needs at least one row; got none")
+        raise ValueError("there are no rows; a metric requires at least one")
     if sample_weight is None:
         return np.ones(n_samples)
     weights = np.asarray(sample_weight, dtype=np.float64)
     if weights.shape != (n_samples,):
-        raise ValueError(f"sample_weight must have shape ({n_samples},); got {weights.shape}")
+        raise ValueError(f"sample_weight must have shape ({n_samples},); got shape {weights.shape}")
     if not np.isfinite(weights).all() or weights.min() < 0:
-        raise ValueError("sample_weight must be finite and at least 0")
+        raise ValueError("sample_weight must be finite and nonnegative")
     if not weights.any():
         raise ValueError("sample_weight must not be zero for every row")
     return weights

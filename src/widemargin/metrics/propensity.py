@@ -58,14 +58,17 @@ def jain_propensities(label_counts: Any, n_samples: int, A: float = 0.55, B: flo
     """
     counts = np.asarray(label_counts, dtype=np.float64)
     if counts.ndim != 1:
-        raise ValueError(f"label_counts must have shape (n_labels,); got {counts.shape}")
+        raise ValueError(f"label_counts must have shape (n_labels,); got shape {counts.shape}")
     if n_samples < FEWEST_SAMPLES:
-        raise ValueError(f"n_samples must be at least {FEWEST_SAMPLES}, where log N > 1; got {n_samples}")
+        raise ValueError(
+            f"n_samples must be at least {FEWEST_SAMPLES}, so that its logarithm exceeds 1; got {n_samples}"
+        )
     if A < 0 or B <= 0:
-        raise ValueError(f"A must be at least 0 and B positive; got A={A}, B={B}")
+        raise ValueError(f"A must be nonnegative and B positive; got A={A}, B={B}")
     if not np.isfinite(counts).all() or (counts < 0).any() or (counts > n_samples).any():
         raise ValueError(
-            f"label_counts must lie between 0 and n_samples={n_samples}; they span {counts.min()} to {counts.max()}"
+            f"label_counts must be between 0 and n_samples={n_samples}; got values from {counts.min()} to "
+            f"{counts.max()}"
         )
     C = (np.log(n_samples) - 1.0) * (B + 1.0) ** A
     propensities: Floats = 1.0 / (1.0 + C * (counts + B) ** -A)
@@ -138,10 +141,10 @@ def _check_propensities(propensities: Any, n_labels: int) -> Floats:
     if values.shape != (n_labels,):
         raise ValueError(
             f"propensities must have shape ({n_labels},): one per label of the model, then one per label of Y_true "
-            f"that it does not know; got {values.shape}"
+            f"that is unknown to the model; got shape {values.shape}"
         )
     if not ((values > 0) & (values <= 1)).all():
-        raise ValueError("propensities must be probabilities in (0, 1]; were inverse propensities passed?")
+        raise ValueError("propensities must be probabilities in (0, 1]; check that they are not inverse propensities")
     return values
 
 

@@ -142,6 +142,8 @@ def prepare_ranking(Y_true: Any, topk: Any, k: Places, empty: Empty, sample_weig
     if empty == "skip":
         weights = np.where(np.diff(Y.indptr) > 0, weights, 0.0)
         if not weights.any():
-            raise ValueError('no row of positive weight has a label, so empty="skip" leaves nothing; use empty="zero"')
+            raise ValueError(
+                'no row with a positive weight has a label, so empty="skip" leaves no rows; use empty="zero"'
+            )
     listed = indices[:, : places.max()]
     return _Ranking(Y, listed, hits(listed, Y), places, single, weights)

@@ -230,11 +230,13 @@ def top_k_error_from_scores(
     columns = np.asarray(y_true)
     if columns.shape != (n_samples,) or columns.dtype.kind not in "iu":
         raise ValueError(
-            f"y_true must hold the column of the true label for each row of scores, shape ({n_samples},); got dtype "
-            f"{columns.dtype}, shape {columns.shape}; with labels=model.classes_ it may hold labels"
+            f"y_true must contain the column of the true label for each row of scores, with shape ({n_samples},); got "
+            f"dtype {columns.dtype}, shape {columns.shape}; to use labels instead, pass labels=model.classes_"
         )
     if ((columns < 0) | (columns >= n_labels)).any():
-        raise ValueError(f"y_true must lie between 0 and {n_labels - 1}; it spans {columns.min()} to {columns.max()}")
+        raise ValueError(
+            f"y_true must be between 0 and {n_labels - 1}; got values from {columns.min()} to {columns.max()}"
+        )
     weights = check_weights(sample_weight, n_samples)
     own = values[np.arange(n_samples), columns][:, None]
     rank = _Rank(np.where(known, _count(values > own), np.inf), _count(values == own))
@@ -265,7 +267,7 @@ def _columns_of_labels(y_true: Any, labels: Any, n_labels: int) -> tuple[Ints, B
     """Columns of the true labels, 0 for labels without one, and which have one."""
     names, truth = np.asarray(labels).tolist(), np.asarray(y_true).ravel().tolist()
     if len(names) != n_labels:
-        raise ValueError(f"labels has {len(names)} names, but scores has {n_labels} columns; give one name per column")
+        raise ValueError(f"labels has {len(names)} names, but scores has {n_labels} columns; pass one name per column")
     check_same_kind(truth, names, "y_true")
     numbers = {label: number for number, label in enumerate(names)}
     columns = np.array([numbers.get(label, -1) for label in truth], dtype=np.int64)
@@ -314,11 +316,11 @@ def _raise_undecided(undecided: Bools, lists: _Lists, places: Ints, scores_known
     row, column = np.argwhere(undecided)[0]
     n_places = lists.scores.shape[1]
     k = int(places[column])
-    remedy = f"ask predict_topk for more than these {n_places} places, or pass n_labels if these are all labels"
+    remedy = f"call predict_topk with k above {n_places}, or pass n_labels if all labels are listed"
     if not scores_known:
         remedy += ", or pass label_scores for true labels that are not listed"
     raise ValueError(
-        f"the top-{k} error of row {row} (and of {undecided.any(axis=1).sum() - 1} more) depends on labels past the "
+        f"the top-{k} error of row {row} (and of {undecided.any(axis=1).sum() - 1} more) depends on labels beyond the "
         f"end of its list, which may be tied with the true label; {remedy}"
     )
 
@@ -331,19 +333,23 @@ def _count(mask: Bools) -> Floats:
 def _check_lists(topk: Any, n_labels: int | None) -> _Lists:
     """Arrays of one shape (n, K), scores descending, labels distinct, missing places last."""
     if not (isinstance(topk, tuple) and len(topk) == 3):
-        raise ValueError("topk must be the named tuple (labels, scores, indices) of predict_topk: ties need scores")
+        raise ValueError(
+            "topk must be the named tuple (labels, scores, indices) returned by predict_topk, because ties depend on "
+            "the scores"
+        )
     tied, classes = getattr(topk, "tied", None), getattr(topk, "classes", None)
     n_labels = len(classes) if n_labels is None and classes is not None else n_labels
     labels, indices = np.asarray(topk[0]), np.asarray(topk[2])
     scores = np.asarray(topk[1])
     if not labels.shape == scores.shape == indices.shape or indices.ndim != 2 or 0 in indices.shape:
         raise ValueError(
-            "labels, scores and indices must have one shape (n_samples, n_places); got "
-            f"{labels.shape}, {scores.shape} and {indices.shape}"
+            f"labels, scores and indices must have the same shape, (n_samples, n_places); got shapes {labels.shape}, "
+            f"{scores.shape} and {indices.shape}"
         )
     if indices.dtype.kind not in "iu" or indices.min() < MISSING:
         raise ValueError(
-            f"indices must be integers from {MISSING} (missing) up; got dtype {indices.dtype}, minimum {indices.min()}"
+            f"indices must be integers of at least {MISSING} (a missing place); got dtype {indices.dtype}, minimum "
+            f"{indices.min()}"
         )
     places = indices != MISSING
     scores = np.where(places, _check_scores(np.where(places, scores, 0.0), "scores"), -np.inf)
@@ -381,14 +387,14 @@ def _check_truth(y_true: Any, lists: _Lists) -> npt.NDArray[Any]:
     truth = np.asarray(y_true)
     if truth.shape != (len(lists.labels),):
         raise ValueError(
-            f"y_true must have shape ({len(lists.labels)},), one label per row of the lists of shape "
+            f"y_true must have shape ({len(lists.labels)},), with one label per row of the lists, which have shape "
             f"{lists.labels.shape}; got shape {truth.shape}"
         )
     kinds = {"text" if a.dtype.kind in "UST" else "number" for a in (truth, lists.labels) if a.dtype.kind != "O"}
     if len(kinds) > 1:
         raise ValueError(
-            f"y_true (dtype {truth.dtype}) and the listed labels (dtype {lists.labels.dtype}) cannot be compared; pass "
-            "the labels themselves, not their indices"
+            f"y_true (dtype {truth.dtype}) and the listed labels (dtype {lists.labels.dtype}) cannot be compared; "
+            "pass the labels themselves, not their indices"
         )
     return truth
 
@@ -399,9 +405,9 @@ def _check_label_scores(
     """Scores of the true labels in the lists' precision; they must not contradict the lists."""
     given = np.asarray(label_scores).astype(lists.scores.dtype)
     if given.shape != own.shape:
-        raise ValueError(f"label_scores must have shape {own.shape}, one score per row; got {given.shape}")
+        raise ValueError(f"label_scores must have shape {own.shape}, with one score per row; got shape {given.shape}")
     if np.isnan(given).any():
-        raise ValueError("label_scores must not hold NaN")
+        raise ValueError("label_scores must not contain NaN")
     noise = SCORE_NOISE * np.maximum(1.0, np.abs(own))
     with np.errstate(invalid="ignore"):  # ∞ − ∞ counts as no difference
         apart = (given != own) & ~(np.abs(given - own) <= noise)
@@ -410,8 +416,8 @@ def _check_label_scores(
         row = int(np.argmax(wrong))
         where = "is listed with" if listed[row] else "is not listed, although the last listed label has"
         raise ValueError(
-            f"label_scores and topk disagree in row {row}: the true label has {given[row]}, but {where} {own[row]}; "
-            "compute both with the same model and the same rows"
+            f"label_scores and topk disagree on row {row}: the true label has the score {given[row]}, but {where} "
+            f"{own[row]}; compute both with the same model on the same rows"
         )
     return given
 
@@ -424,5 +430,5 @@ def _check_scores(scores: Any, name: str) -> npt.NDArray[np.floating[Any]]:
     if values.ndim != 2:
         raise ValueError(f"{name} must have two dimensions (samples, labels); got shape {values.shape}")
     if np.isnan(values).any():
-        raise ValueError(f"{name} must not hold NaN; row {int(np.isnan(values).any(axis=1).argmax())} does")
+        raise ValueError(f"{name} must not contain NaN, but row {int(np.isnan(values).any(axis=1).argmax())} does")
     return values

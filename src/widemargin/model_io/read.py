@@ -136,27 +136,31 @@ def describe_model(folder: str | os.PathLike[str]) -> dict[str, Any]:
 
 def _read_manifest(folder: Path) -> dict[str, Any]:
     """`model.json` with its outer fields checked, and its values decoded."""
-    remedy = "give the folder that the model was saved to"
+    remedy = "use the folder in which the model was saved"
     if not folder.is_dir():
         if folder.exists():
-            raise NotADirectoryError(f"{folder}: this is a file; {remedy}")
-        raise FileNotFoundError(f"{folder}: there is no such model folder; {remedy}")
+            raise NotADirectoryError(f"{folder}: this is a file, not a model folder; {remedy}")
+        raise FileNotFoundError(f"{folder}: the model folder does not exist; {remedy}")
     path = folder / MANIFEST
     if not path.exists():
         if (folder / WORK_FOLDER).exists():
-            remedy = "its training is unfinished: run the same train command again to resume it"
+            remedy = "training is unfinished; run the same train command again to resume it"
         _fail(path, "missing", remedy)
     with _open_inside(folder, MANIFEST) as file:
         content = _read_json(path, file, MAX_MANIFEST_BYTES)
     if not isinstance(content, dict) or content.get("format") != FORMAT_NAME:
-        _fail(path, "not the description of a widemargin model", remedy)
+        _fail(path, "the file does not describe a widemargin model", remedy)
     version = content.get("format_version")
     if version != FORMAT_VERSION or isinstance(version, bool):
         remedy = "load it with the release of widemargin that wrote it, or a newer one"
-        _fail(path, f"format version {version!r:.50}, and this release reads version {FORMAT_VERSION}", remedy)
+        _fail(
+            path,
+            f"the model has format version {version!r:.50}, but this release reads version {FORMAT_VERSION}",
+            remedy,
+        )
     for name, types in _FIELDS.items():
         if not isinstance(content.get(name, ...), types):
-            _fail(path, f"the field {name!r} is missing or of a wrong type")
+            _fail(path, f"the field {name!r} is missing or has the wrong type")
     try:
         for name in ("params", "certificate", "attributes"):
             content[name] = decode_value(content[name])
@@ -169,7 +173,7 @@ def _read_state(folder: Path, manifest: dict[str, Any], *, verify: bool, kinds: 
     where = folder / MANIFEST
     kind = manifest["kind"]
     if kinds is not None and kind not in kinds:
-        _fail(where, f"unknown kind {kind!r:.100}", f"this release knows {', '.join(sorted(kinds))}")
+        _fail(where, f"unknown kind {kind!r:.100}", f"this release supports {', '.join(sorted(kinds))}")
     arrays, history, n_rows = {}, {}, None
     for name, entry in manifest["arrays"].items():
         arrays[name] = _read_matrix(folder, entry, verify)
@@ -177,7 +181,7 @@ def _read_state(folder: Path, manifest: dict[str, Any], *, verify: bool, kinds: 
         column = history[name] = _read_array(folder, entry, verify)
         n_rows = len(column) if n_rows is None and column.ndim == 1 else n_rows
         if column.ndim != 1 or len(column) != n_rows:
-            _fail(where, "the columns of the history are not vectors of one length")
+            _fail(where, "the history columns must be vectors of the same length")
     return ModelState(
         kind=kind,
         params=manifest["params"],
@@ -195,24 +199,24 @@ def _read_matrix(folder: Path, entry: Any, verify: bool) -> Any:
     """A dense array or a CSR array over its mapped parts, both of finite numbers."""
     where = folder / MANIFEST
     if not isinstance(entry, dict) or entry.get("type") not in ("dense", "csr"):
-        _fail(where, "an array is neither dense nor csr")
+        _fail(where, "an array must be dense or csr")
     if entry["type"] == "dense":
         values = matrix = _read_array(folder, entry, verify)
     else:
         shape = _shape(where, entry)
         if len(shape) != 2:
-            _fail(where, "a CSR array has not two dimensions")
+            _fail(where, "a CSR array must have two dimensions")
         values = _read_array(folder, entry.get("data"), verify)
         indices = _read_array(folder, entry.get("indices"), verify)
         indptr = _read_array(folder, entry.get("indptr"), verify)
         problem = csr_problem(values, indices, indptr, shape, check_indices=verify)
         if problem is not None:
-            _fail(where, f"a CSR array is not valid: {problem}")
+            _fail(where, f"a CSR array is invalid: {problem}")
         # Over its parts as they are: scipy's constructor would copy int64 indices that fit in int32.
         matrix = sp.csr_array(shape, dtype=values.dtype)
         matrix.data, matrix.indices, matrix.indptr = values, indices, indptr
     if verify and not all_finite(values):
-        _fail(where, "an array has values that are not finite")
+        _fail(where, "an array contains NaN or infinity")
     return matrix
 
 
@@ -221,7 +225,7 @@ def _read_array(folder: Path, entry: Any, verify: bool) -> npt.NDArray[Any]:
     where = folder / MANIFEST
     shape = _shape(where, entry)
     if not isinstance(entry.get("dtype"), str) or entry["dtype"] not in DTYPES:
-        _fail(where, f"an array has the type {entry.get('dtype')!r:.50}, which is not allowed")
+        _fail(where, f"an array has type {entry.get('dtype')!r:.50}, which is not allowed")
     dtype, n_values = np.dtype(entry["dtype"]), math.prod(shape)
     with _open_entry(folder, entry, ".npy", verify) as file:
         path = folder / entry["file"]
@@ -229,24 +233,24 @@ def _read_array(folder: Path, entry: Any, verify: bool) -> npt.NDArray[Any]:
         start = file.read(len(NPY_MAGIC) + 2)
         header = file.read(int.from_bytes(start[-2:], "little"))
         if start[:-2] != NPY_MAGIC or not NPY_HEADER.fullmatch(header):
-            _fail(path, "not a plain .npy file")
+            _fail(path, "the file is not a plain .npy file")
         file.seek(len(NPY_MAGIC))
         try:
             found = np.lib.format.read_array_header_1_0(file)
         except (ValueError, SyntaxError) as error:
-            _fail(path, f"its header cannot be read ({error})")
+            _fail(path, f"the header cannot be read ({error})")
         if found != (shape, False, dtype):
-            _fail(path, f"holds {found[2]} of shape {found[0]}, not {dtype} of shape {shape}")
+            _fail(path, f"the array must be {dtype} of shape {shape}; got {found[2]} of shape {found[0]}")
         offset = file.tell()
         if offset + n_values * dtype.itemsize != entry["size"]:
-            _fail(path, "the length of the file is not that of its array")
+            _fail(path, "the file length does not match the array")
         try:
             if n_values:
                 return np.memmap(file, dtype=dtype, mode="r", offset=offset, shape=shape)
             array = np.empty(shape, dtype=dtype)
             array.setflags(write=False)
         except (ValueError, OverflowError) as error:
-            _fail(path, f"cannot be mapped ({error})")
+            _fail(path, f"the file cannot be memory-mapped ({error})")
     return array
 
 
@@ -259,10 +263,10 @@ def _read_list(folder: Path, entry: Any, verify: bool, types: type | tuple[type,
         path = folder / entry["file"]
         values = _read_json(path, file, MAX_LIST_BYTES)
     if not isinstance(values, list) or len(values) != count:
-        _fail(path, f"not a list of {count} names")
+        _fail(path, f"the file must contain a list of {count} names")
     for value in values:
         if not isinstance(value, types):
-            _fail(path, "a name is not a string" if types is str else "a name is neither a string nor a number")
+            _fail(path, "a name must be a string" if types is str else "a name is neither a string nor a number")
     return values
 
 
@@ -270,14 +274,14 @@ def _open_entry(folder: Path, entry: Any, suffix: str, verify: bool) -> io.Buffe
     """Open a file of the table and compare its size, and with `verify` its hash, with the table."""
     name = entry.get("file") if isinstance(entry, dict) else None
     if not isinstance(name, str) or not FILE_NAME.fullmatch(name) or not name.endswith(suffix):
-        _fail(folder / MANIFEST, f"{name!r:.100} is not the name of a model's file")
+        _fail(folder / MANIFEST, f"{name!r:.100} is not a valid name for a file of a model")
     file, path = _open_inside(folder, name), folder / name
     try:
         size = os.fstat(file.fileno()).st_size
         if _count(path, entry, "size") != size:
-            _fail(path, f"has {size} bytes, not {entry['size']}")
+            _fail(path, f"the file must be {entry['size']} bytes long; got {size}")
         if verify and hashlib.file_digest(file, "sha256").hexdigest() != entry.get("sha256"):
-            _fail(path, "its content is not what was saved (SHA-256 differs)")
+            _fail(path, "the content differs from what was saved (SHA-256 mismatch)")
     except BaseException:
         file.close()
         raise
@@ -290,14 +294,14 @@ def _open_inside(folder: Path, name: str) -> io.BufferedReader:
     try:
         real = Path(os.path.realpath(path, strict=True))
         if real.parent != Path(os.path.realpath(folder)):
-            _fail(path, "leads out of the model folder", "replace the link by the file itself")
+            _fail(path, "the link points outside the model folder", "replace the link with the file itself")
         if not stat.S_ISREG(os.stat(real).st_mode):
-            _fail(path, "not a regular file")
+            _fail(path, "this is not a regular file")
         return open(real, "rb")
     except FileNotFoundError:
         _fail(path, "missing")
     except OSError as error:
-        _fail(path, f"cannot be opened ({error.strerror})", "check the permissions and the disk")
+        _fail(path, f"the file cannot be opened ({error.strerror})", "check the permissions and the disk")
 
 
 def _read_json(path: Path, file: io.BufferedReader, limit: int) -> Any:
@@ -305,18 +309,18 @@ def _read_json(path: Path, file: io.BufferedReader, limit: int) -> Any:
     file.seek(0)
     size = os.fstat(file.fileno()).st_size
     if size > limit:
-        _fail(path, f"longer than {limit} bytes")
+        _fail(path, f"the file is longer than {limit} bytes")
     text = file.read(size)  # not the limit, which would be allocated whatever the file has
     try:
         return parse_json(text)
     except ValueError as error:
-        _fail(path, f"not valid JSON ({error})")
+        _fail(path, f"the file is not valid JSON ({error})")
 
 
 def _shape(where: Path, entry: Any) -> tuple[int, ...]:
     shape = entry.get("shape") if isinstance(entry, dict) else None
     if not isinstance(shape, list) or len(shape) > MAX_DIMENSIONS:
-        _fail(where, f"an array has no shape of at most {MAX_DIMENSIONS} dimensions")
+        _fail(where, f"an array must have a shape with at most {MAX_DIMENSIONS} dimensions")
     for length in shape:
         _count(where, {"shape": length}, "shape")
     return tuple(shape)
@@ -325,7 +329,7 @@ def _shape(where: Path, entry: Any) -> tuple[int, ...]:
 def _count(where: Path, entry: Any, field: str) -> int:
     value = entry.get(field) if isinstance(entry, dict) else None
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < LARGEST_COUNT:
-        _fail(where, f"{field!r} of a file is not a whole number")
+        _fail(where, f"{field!r} of a file must be an integer")
     return value
 
 
@@ -358,27 +362,27 @@ def decode_value(value: Any) -> Any:
         try:
             return {decode_value(key): decode_value(item) for key, item in content}
         except TypeError as error:
-            raise ValueError(f"a key of $items cannot be a key: {error}") from None
-    raise ValueError(f"{tag!r} is not a value of this format")
+            raise ValueError(f"a key of $items is not a valid key: {error}") from None
+    raise ValueError(f"{tag!r} is not a valid tag in this format")
 
 
 def csr_problem(data: Any, indices: Any, indptr: Any, shape: Sequence[int], *, check_indices: bool) -> str | None:
     """What is wrong with a CSR triple, or None; `check_indices` reads all column indices."""
     if data.ndim != 1 or indices.ndim != 1 or indptr.ndim != 1:
-        return "its parts are not vectors"
+        return "its parts must be vectors"
     if indices.dtype != indptr.dtype or indices.dtype not in (np.int32, np.int64):
-        return f"its indices are {indices.dtype} and {indptr.dtype}, not both int32 or both int64"
+        return f"indices and indptr must both be int32 or both be int64; got {indices.dtype} and {indptr.dtype}"
     if len(indptr) != shape[0] + 1:
-        return f"its indptr has {len(indptr)} entries for {shape[0]} rows"
+        return f"indptr has {len(indptr)} entries, but there are {shape[0]} rows"
     if len(data) != len(indices) or indptr[0] != 0 or indptr[-1] != len(indices):
-        return "the lengths of its parts disagree"
+        return "the lengths of its parts do not match"
     if (indptr[1:] < indptr[:-1]).any():
-        return "its indptr decreases"
+        return "indptr must not decrease"
     stored_bytes = data.nbytes + indices.nbytes + indptr.nbytes
     if shape[1] > max(FREE_COLUMNS, COLUMNS_PER_BYTE * stored_bytes):
-        return f"it claims {shape[1]:,} columns for {len(indices):,} values"
+        return f"it has {shape[1]:,} columns, but only {len(indices):,} values"
     if check_indices and len(indices) and not (indices.min() >= 0 and indices.max() < shape[1]):
-        return f"a column index is outside 0 … {shape[1] - 1}"
+        return f"column indices must be between 0 and {shape[1] - 1}"
     return None
 
 

@@ -82,10 +82,14 @@ def write_model(folder: str | os.PathLike[str], state: ModelState) -> None:
     lists = {role: _name_list(getattr(state, role), role) for role in ("labels", "feature_names")}
     for name in (*arrays, *history):
         if not ARRAY_NAME.fullmatch(name):
-            raise NotSavableError(f"array {name!r} cannot be a file name; use letters, digits and underscores")
+            raise NotSavableError(
+                f"the array name {name!r} is not a valid file name; use letters, digits and underscores"
+            )
     with _explained(path):
         path.mkdir(parents=True, exist_ok=True)
-    with locked_folder(path, "another process is writing a model here; wait for it or choose another folder"):
+    with locked_folder(
+        path, "another process is writing a model here; wait for it to finish, or choose another folder"
+    ):
         refuse_other_files(path)
         with _explained(path):
             _write_all(path, manifest, arrays, history, lists)
@@ -163,8 +167,8 @@ def encode_value(value: Any, name: str) -> Any:
             return {str(key): encode_value(item, f"{name}.{key}") for key, item in value.items()}
         return {"$items": [[encode_value(k, name), encode_value(v, f"{name}[{k!r}]")] for k, v in value.items()]}
     raise NotSavableError(
-        f"{name} is of type {type(value).__name__}, which a model folder cannot hold; "
-        "use numbers, strings, lists or a name the library knows, or pickle the model yourself"
+        f"{name} has the type {type(value).__name__}, which cannot be saved in a model folder; use numbers, strings, "
+        "lists or a name known to the library, or pickle the model yourself"
     )
 
 
@@ -183,10 +187,11 @@ def _savable(array: Any, what: str, *, finite: bool) -> Any:
     plain = plain.astype(plain.dtype.newbyteorder("<"), copy=False)
     if plain.dtype.str not in DTYPES:
         raise NotSavableError(
-            f"{what} has type {plain.dtype}; a model folder holds integers, float32, float64 and bool"
+            f"{what} has the type {plain.dtype}, which cannot be saved in a model folder; use integers, float32, "
+            "float64 or bool"
         )
     if finite and not all_finite(plain):
-        raise NotSavableError(f"{what} has values that are not finite; train again with finite data")
+        raise NotSavableError(f"{what} contains NaN or infinity; train again with finite data")
     return plain
 
 
@@ -197,7 +202,7 @@ def _name_list(values: Any, role: str) -> list[Any] | None:
     plain = [value.item() if isinstance(value, np.generic) else value for value in values]
     for value in plain:
         if not isinstance(value, str | int | float) or (isinstance(value, float) and not math.isfinite(value)):
-            raise NotSavableError(f"{role} has {value!r}; names must be strings or finite numbers")
+            raise NotSavableError(f"{role}: names must be strings or finite numbers; got {value!r}")
     return plain
 
 
@@ -244,7 +249,7 @@ def _explained(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        message = f"the model could not be written ({error.strerror or error}); a model that was there is still there"
+        message = f"the model could not be written ({error.strerror or error}); an existing model there is unchanged"
         raise OSError(error.errno or errno.EIO, message, str(folder)) from error
 
 
@@ -255,11 +260,13 @@ def refuse_other_files(folder: Path) -> None:
         with open(manifest, "rb") as file:
             if FORMAT_NAME.encode() in file.read(len(FORMAT_NAME) + 100):
                 return
-        raise FileExistsError(errno.EEXIST, "this model.json is not ours; choose another folder", str(manifest))
+        raise FileExistsError(
+            errno.EEXIST, "this model.json was not written by widemargin; choose another folder", str(manifest)
+        )
     ours = (TEMPORARY, WORK_FOLDER)
     others = [e.name for e in os.scandir(folder) if not (e.name.startswith(ours) or FILE_NAME.fullmatch(e.name))]
     if others:
-        message = f"the folder has other files ({sorted(others)[0]!r}) and no model; choose a new or an empty folder"
+        message = f"the folder contains other files ({sorted(others)[0]!r}) and no model; choose a new or empty folder"
         raise FileExistsError(errno.EEXIST, message, str(folder))
 
 
@@ -320,14 +327,18 @@ def check_writable(folder: str | os.PathLike[str]) -> None:
     path = Path(folder)
     if path.exists():
         if not path.is_dir():
-            raise NotADirectoryError(errno.ENOTDIR, "a model is a folder, and this is a file", str(path))
+            raise NotADirectoryError(
+                errno.ENOTDIR, "a model is a folder, but this is a file; choose another name", str(path)
+            )
         refuse_other_files(path)
     in_a_file = next((parent for parent in path.absolute().parents if parent.exists() and not parent.is_dir()), None)
     if in_a_file is not None:
-        raise NotADirectoryError(errno.ENOTDIR, "this is a file, so no folder can be made in it", str(in_a_file))
+        raise NotADirectoryError(
+            errno.ENOTDIR, "this is a file, so no folder can be created in it; choose another name", str(in_a_file)
+        )
     nearest = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
     if not os.access(nearest, os.W_OK):
-        raise PermissionError(errno.EACCES, "no permission to write here", str(nearest))
+        raise PermissionError(errno.EACCES, "you do not have permission to write here", str(nearest))
 
 
 def folder_size(folder: str | os.PathLike[str]) -> int:
@@ -392,13 +403,13 @@ class JoinedArray:
         for part in self.parts():
             plain = np.ascontiguousarray(part, dtype=dtype)
             if plain.shape[1:] != self.shape[1:]:
-                raise ValueError(f"a part of shape {plain.shape} is none of an array of shape {self.shape}")
+                raise ValueError(f"a part of shape {plain.shape} does not fit into an array of shape {self.shape}")
             if not all_finite(plain):
-                raise NotSavableError("an array has values that are not finite; train again with finite data")
+                raise NotSavableError("an array contains NaN or infinity; train again with finite data")
             file.write(plain.tobytes())
             n_rows += len(plain)
         if n_rows != self.shape[0]:
-            raise ValueError(f"the parts have {n_rows} rows, the array {self.shape[0]}")
+            raise ValueError(f"the parts have {n_rows} rows, but the array has {self.shape[0]}")
 
 
 @dataclass(frozen=True)

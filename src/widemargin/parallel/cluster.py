@@ -124,8 +124,8 @@ class Cluster:
         failure = next((sender.failure for sender in self._senders if sender.failure is not None), None)
         if failure is not None:
             raise WidemarginError(
-                f"a store could not be copied to a machine without the shared file system ({failure}); free space in "
-                "its temporary folder, or set TMPDIR for its worker"
+                f"a store could not be copied to a machine that does not share the file system ({failure}); free up "
+                "space in its temporary folder, or set TMPDIR for its worker"
             ) from failure
 
 
@@ -135,7 +135,7 @@ def _connected(client: Any) -> Any:
     try:
         return distributed.Client(client, timeout=CONNECT_S)  # type: ignore[no-untyped-call]
     except OSError as error:
-        raise WidemarginError(f"no dask scheduler answers at {client}; start one with: dask scheduler") from error
+        raise WidemarginError(f"no Dask scheduler responds at {client}; start one with: dask scheduler") from error
 
 
 def _raise_allowed_failures(least: int, dask_scheduler: Any = None) -> None:
@@ -148,11 +148,11 @@ def _result(future: Any) -> Any:
         return future.result()
     except distributed.KilledWorker as error:
         raise WidemarginError(
-            f"the workers of {error.task} died repeatedly, perhaps for lack of memory; give the workers more memory, "
-            "or lower the memory limit of the training"
+            f"the workers running {error.task} died repeatedly, perhaps because they ran out of memory; use workers "
+            "with more memory, or lower the memory limit"
         ) from error
     except distributed.CancelledError as error:
-        raise WidemarginError("the scheduler dropped a task; see its log, and run the command again") from error
+        raise WidemarginError("the scheduler dropped a task; check its log, and run the command again") from error
 
 
 class StorePlugin(WorkerPlugin):

@@ -110,7 +110,7 @@ class Processes:
 
     def __init__(self, n_workers: int, retries: int = RETRIES) -> None:
         if n_workers == 0:
-            raise ValueError("the number of processes must not be 0; use 1 or more, or -1 for one per core")
+            raise ValueError("the number of processes must not be 0; use a positive number, or -1 for one per core")
         self.n_workers: int = joblib.effective_n_jobs(n_workers)
         self.retries = retries
 
@@ -132,8 +132,8 @@ class Processes:
                 deaths += 1
                 if deaths > self.retries:
                     raise WidemarginError(
-                        f"worker processes died {deaths} times, perhaps for lack of memory; use fewer processes or a "
-                        "smaller memory limit"
+                        f"worker processes died {deaths} times, perhaps because they ran out of memory; use fewer "
+                        "processes or a smaller memory limit"
                     ) from error
 
 
@@ -167,13 +167,13 @@ def as_executor(executor: Any) -> Executor:
         try:
             from widemargin.parallel.cluster import Cluster
         except ModuleNotFoundError:
-            raise WidemarginError("a cluster needs dask.distributed: pip install 'widemargin[dask]'") from None
+            raise WidemarginError("a cluster requires dask.distributed; run: pip install 'widemargin[dask]'") from None
         return Cluster(executor)
     if all(hasattr(executor, name) for name in ("run", "n_workers", "in_process")):
         given: Executor = executor
         return given
     raise ValueError(
-        f"executor must be None, a number of processes, the address of a dask scheduler such as tcp://host:8786, or a "
+        "executor must be None, a number of processes, the address of a Dask scheduler such as tcp://host:8786, or a "
         f"dask.distributed.Client; got {executor!r:.100}"
     )
 
@@ -268,6 +268,6 @@ def check_memory(limit_mb: float | None) -> None:
     """Raise a MemoryError once this process needed more than `limit_mb`; None: no limit."""
     if limit_mb is not None and peak_bytes() > limit_mb * MEGABYTE:
         raise MemoryError(
-            f"a worker needed {peak_bytes() / MEGABYTE:,.0f} MB, above the memory limit of {limit_mb:,.0f} MB; raise "
-            "the limit, or use fewer threads per worker; labels in finished shards are kept"
+            f"a worker needed {peak_bytes() / MEGABYTE:,.0f} MB, which exceeds the memory limit of {limit_mb:,.0f} "
+            "MB; raise the limit, or use fewer threads per worker (labels in finished shards are kept)"
         )

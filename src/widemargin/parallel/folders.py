@@ -131,7 +131,7 @@ def find_folder(path: str) -> str:
             arrived, deadline = now, time.monotonic() + WAIT_S
         if time.monotonic() > deadline:
             raise WidemarginError(
-                f"{folder} is not on this machine and no copy of it arrived; put the data on a shared file system"
+                f"{folder} is not on this machine, and no copy of it was received; put the data on a shared file system"
             )
         time.sleep(POLL_S)
     return copy
@@ -185,9 +185,9 @@ def begin_copy(digest: str) -> None:
 def receive_block(digest: str, file_name: str, offset: int, block: bytes) -> None:
     """Write a piece of a file of a copy that is not complete yet."""
     if os.path.basename(file_name) != file_name:
-        raise ValueError(f"{file_name!r} is not the name of a file")
+        raise ValueError(f"{file_name!r} is not a valid file name")
     if is_sent(digest):  # a second answer must not change what is being checked
-        raise FileExistsError(f"the copy of store {digest[:16]} is complete")
+        raise FileExistsError(f"the copy of store {digest[:16]} is already complete")
     with open(Path(copy_path(digest) + ".part") / file_name, "r+b" if offset else "wb") as file:
         file.seek(offset)
         file.write(block)
@@ -218,7 +218,7 @@ def complete_copy(digest: str) -> None:
     else:
         read_model(part, verify=True)
     if not _has(part, digest):
-        raise WidemarginError(f"the copy of a store in {part} is not the store that was asked for")
+        raise WidemarginError(f"the copy of a store in {part} is not the requested store")
     replace_folder(Path(part), Path(copy))
     Path(copy_path(digest) + ".sent").unlink(missing_ok=True)
 
@@ -250,7 +250,7 @@ def _make_private(folder: str) -> None:
     os.makedirs(folder, mode=0o700, exist_ok=True)
     found = os.lstat(folder)
     if found.st_uid != os.getuid() or not stat.S_ISDIR(found.st_mode):
-        raise PermissionError(f"{folder} belongs to another user; set TMPDIR to your own folder")
+        raise PermissionError(f"{folder} is owned by another user; set TMPDIR to a folder of your own")
 
 
 def _has(folder: str, digest: str) -> bool:

@@ -36,7 +36,7 @@ MAX_MANIFEST_BYTES = 2**24
 SHARD_NAME = re.compile(r"(\d{10})-(\d{10})\.npz")
 DOOMED = re.compile(re.escape(WORK_FOLDER) + r"-[0-9a-f]{12}")
 Range = tuple[int, int]
-_WORDS = {"package_version": "the version of widemargin", "instruction_set": "the instruction set"}
+_WORDS = {"package_version": "the widemargin version", "instruction_set": "the instruction set"}
 
 
 class WorkFolder:
@@ -53,7 +53,7 @@ class WorkFolder:
     >>> folder.cleanup()
     """
 
-    WHOLE: ClassVar[dict[str, Any]] = {"kind": "a training in one piece"}
+    WHOLE: ClassVar[dict[str, Any]] = {"kind": "training without shards"}
     """Identity of a training in one piece, which keeps nothing and only takes the lock."""
 
     def __init__(self, path: Path, identity: Mapping[str, Any]) -> None:
@@ -79,7 +79,7 @@ class WorkFolder:
         """
         path, is_new = Path(model_folder) / WORK_FOLDER, not os.path.exists(model_folder)
         work = cls(path, identity)
-        busy = "another training writes to this folder; wait for it, or choose another folder"
+        busy = "another training run is writing to this folder; wait for it to finish, or choose another folder"
         with locked_folder(path, busy, named=path.parent):
             for name in os.listdir(model_folder):  # left by a kill while a work folder was being removed
                 if DOOMED.fullmatch(name):
@@ -183,13 +183,12 @@ class WorkFolder:
         if not differing:
             return
         parts = [_difference(name, before.get(name), self.identity.get(name)) for name in differing]
-        remedy = "run the command as before to continue it, or add --restart (restart=True) to start again"
+        remedy = "run the command with the same settings to resume it, or add --restart (restart=True) to start over"
         if differing == ["instruction_set"]:
-            remedy = (
-                f"set WIDEMARGIN_ISA={before.get('instruction_set')} to continue it, or add --restart to start again"
-            )
+            remedy = f"set WIDEMARGIN_ISA={before.get('instruction_set')} to resume it, or add --restart to start over"
         raise WidemarginError(
-            f"{self.path.parent} has an unfinished training with different settings: {'; '.join(parts)}; {remedy}"
+            f"{self.path.parent} contains an unfinished training run with different settings: {'; '.join(parts)}; "
+            f"{remedy}"
         )
 
 
@@ -215,8 +214,8 @@ def _difference(name: str, before: Any, now: Any) -> str:
         return "the data differ"
     if isinstance(before, dict) and isinstance(now, dict):
         keys = [key for key in {**before, **now} if before.get(key) != now.get(key)]
-        return ", ".join(f"{key} was {before.get(key)!r:.60} and is {now.get(key)!r:.60}" for key in keys)
-    return f"{_WORDS.get(name, name)} was {before!r:.60} and is {now!r:.60}"
+        return ", ".join(f"{key} was {before.get(key)!r:.60} and is now {now.get(key)!r:.60}" for key in keys)
+    return f"{_WORDS.get(name, name)} was {before!r:.60} and is now {now!r:.60}"
 
 
 def _digest(identity: Mapping[str, Any]) -> str:

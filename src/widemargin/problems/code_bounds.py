@@ -119,7 +119,7 @@ def error_bound(margins: CodeMargins, delta: float = 0.05, label: int | None = N
     >>> round(error_bound(apart).value, 4)
     0.0097
     >>> error_bound(CodeMargins(np.eye(2), 1.0, -0.5, 100)).reason
-    'the smallest margin of a row is -0.5, and the bound needs a positive one'
+    'the smallest margin of a row is -0.5, but the bound requires a positive margin'
     """
     if not 0.0 < delta < 1.0:
         raise ValueError(f"delta must be strictly between 0 and 1; got {delta!r}")
@@ -128,7 +128,7 @@ def error_bound(margins: CodeMargins, delta: float = 0.05, label: int | None = N
     total = float(norms.sum())
     known = (delta, margins.radius, float(np.sqrt(total)), margins.margin, n)
     if not margins.margin > 0.0:
-        why = f"the smallest margin of a row is {margins.margin:.3g}, and the bound needs a positive one"
+        why = f"the smallest margin of a row is {margins.margin:.3g}, but the bound requires a positive margin"
         return GeneralizationBound(np.nan, why, *known)
     capacity = k * total if label is None else k * float(norms[label]) + total
     n_pairs = k * (k - 1) / 2 if label is None else k - 1

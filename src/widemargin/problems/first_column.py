@@ -240,9 +240,9 @@ def _share_after_change(scores: Floats, changed: Floats, y: Indices) -> Floats:
 def _check_signs(h: npt.ArrayLike, n_dimensions: int) -> Code:
     """Outputs as −1 and +1, 0 becoming +1."""
     outputs = np.asarray(h, dtype=np.float64)
-    shape = "(n_samples,)" if n_dimensions == 1 else "(n_samples, n_columns), n_columns at least 1"
+    shape = "(n_samples,)" if n_dimensions == 1 else "(n_samples, n_columns) with at least one column"
     if outputs.ndim != n_dimensions or (n_dimensions == 2 and outputs.shape[1] == 0):
-        raise ValueError(f"h must have shape {shape}; got {outputs.shape}")
+        raise ValueError(f"h must have shape {shape}; got shape {outputs.shape}")
     if np.isnan(outputs).any():
-        raise ValueError("h contains NaN, which has no sign")
+        raise ValueError("h must not contain NaN, which has no sign")
     return np.where(outputs >= 0.0, 1, -1).astype(np.int8)

@@ -203,12 +203,13 @@ def make_kernel(
         raise ValueError(f"kernel must be one of {', '.join(NAMES)} or a callable; got {kernel!r}")
     if params:
         raise ValueError(
-            f"kernel parameters {sorted(params)} are for callables; {kernel!r} has gamma, degree and coef0"
+            f"the kernel parameters {sorted(params)} apply only to callable kernels; for {kernel!r}, use gamma, "
+            "degree and coef0"
         )
     if isinstance(gamma, str) or not 0.0 < gamma < np.inf:
-        raise ValueError(f"gamma must be a number above 0; got {gamma!r}")
+        raise ValueError(f"gamma must be a positive number; got {gamma!r}")
     if int(degree) != degree or degree < 0:
-        raise ValueError(f"degree must be a whole number of at least 0; got {degree!r}")
+        raise ValueError(f"degree must be a nonnegative integer; got {degree!r}")
     if not np.isfinite(coef0):
         raise ValueError(f"coef0 must be a finite number; got {coef0!r}")
     return Kernel(kernel, float(gamma), int(degree), float(coef0))
@@ -231,7 +232,7 @@ def resolve_gamma(gamma: float | str, X: Any) -> float:
         variance = float(values.multiply(values).mean() - values.mean() ** 2 if sp.issparse(X) else values.var())
         return 1.0 / (int(X.shape[1]) * variance) if variance > 0.0 else 1.0
     if isinstance(gamma, str):
-        raise ValueError(f"gamma must be 'scale', 'auto' or a number above 0; got {gamma!r}")
+        raise ValueError(f"gamma must be 'scale', 'auto' or a positive number; got {gamma!r}")
     return float(gamma)
 
 
@@ -315,7 +316,9 @@ class PrecomputedKernel:
     def __init__(self, K: npt.ArrayLike) -> None:
         given = np.asarray(K)
         if given.ndim != 2 or given.shape[0] != given.shape[1]:
-            raise ValueError(f"a precomputed kernel matrix must be square, rows by rows; got shape {given.shape}")
+            raise ValueError(
+                f"a precomputed kernel matrix must be square (n_samples × n_samples); got shape {given.shape}"
+            )
         self.K = given if given.dtype in (np.float32, np.float64) else given.astype(np.float64)
         _check_finite(self.K, "the precomputed kernel matrix")
         largest = float(max(self.K.max(initial=0.0), -self.K.min(initial=0.0)))
@@ -324,8 +327,9 @@ class PrecomputedKernel:
             difference = float(np.abs(self.K[rows] - self.K[:, rows].T).max())
             if difference > SYMMETRY_TOLERANCE * largest:
                 raise ValueError(
-                    f"the precomputed kernel matrix is not symmetric: entries differ by up to {difference:.3g}; "
-                    "for training give k(X, X), or (K + K.T) / 2 if it should be symmetric"
+                    "the precomputed kernel matrix is not symmetric: mirrored entries differ by up to "
+                    f"{difference:.3g}; for training, pass k(X, X), or (K + K.T) / 2 if the difference is due to "
+                    "rounding"
                 )
 
     @property
@@ -360,7 +364,7 @@ def check_positive_semidefinite(kernel: TrainingKernel | PrecomputedKernel, seed
     _check_finite(diagonal, "the diagonal of the kernel matrix")
     lowest, largest = float(diagonal.min(initial=0.0)), float(diagonal.max(initial=0.0))
     if lowest < -CURVATURE_TOLERANCE * largest or (lowest < 0.0 and largest == 0.0):
-        raise not_positive_semidefinite(f"its diagonal has {lowest:.3g} at row {int(diagonal.argmin())}")
+        raise not_positive_semidefinite(f"its diagonal entry is {lowest:.3g} in row {int(diagonal.argmin())}")
     if kernel.is_positive_semidefinite or kernel.n_rows == 0:
         return
     drawn = np.sort(np.random.default_rng(seed).permutation(kernel.n_rows)[:SAMPLE_ROWS])
@@ -368,16 +372,16 @@ def check_positive_semidefinite(kernel: TrainingKernel | PrecomputedKernel, seed
     values = np.linalg.eigvalsh(0.5 * (sample + sample.T))
     if values[0] < -CURVATURE_TOLERANCE * max(values[-1], 0.0):
         raise not_positive_semidefinite(
-            f"{len(drawn)} of its rows have eigenvalues from {values[0]:.3g} to {values[-1]:.3g}"
+            f"a submatrix of {len(drawn)} of its rows has eigenvalues from {values[0]:.3g} to {values[-1]:.3g}"
         )
 
 
 def not_positive_semidefinite(evidence: str) -> NotPositiveDefiniteError:
     """The error, with the evidence and the remedy."""
     return NotPositiveDefiniteError(
-        f"the kernel matrix is not positive semidefinite ({evidence}), and the problem has no minimum; use "
-        "kernel='rbf' or 'poly' with coef0 >= 0, or give as precomputed matrix K + δI with δ of at least minus its "
-        "smallest eigenvalue"
+        f"the kernel matrix is not positive semidefinite ({evidence}), so the problem has no minimum; use "
+        "kernel='rbf', or 'poly' with coef0 >= 0, or pass the precomputed matrix K + δI, where δ is at least the "
+        "negated smallest eigenvalue of K"
     )
 
 
@@ -405,4 +409,4 @@ def _product(rows: Any, columns: Any) -> Block:
 def _check_finite(values: Any, what: str) -> None:
     """Refuse NaN and infinity."""
     if values.size and not np.isfinite([values.min(), values.max()]).all():
-        raise ValueError(f"{what} contains NaN or infinity; kernels need finite values")
+        raise ValueError(f"{what} contains NaN or infinity; kernels require finite values")

@@ -89,7 +89,7 @@ class Calibration:
             The classes of a group add up to 1.
         """
         if self.temperature is None:
-            raise ValueError("the calibration is for independent labels, not for classes that exclude each other")
+            raise ValueError("the calibration is for independent labels, not for mutually exclusive classes")
         sizes = np.diff(starts, append=scores.shape[1])
         of_class = np.repeat(np.arange(len(starts)), sizes)
         exponents = log_expit(self.slope[0] * scores + self.offset[0]) * self.temperature[groups[of_class]]
@@ -121,14 +121,14 @@ class Calibration:
             n_knots = len(np.atleast_1d(found.get("knots", 0.0)))
             shapes |= {"knots": (n_knots,), "values": (n_knots,)}
         if method not in METHODS or {name: array.shape for name, array in found.items()} != shapes:
-            raise ValueError(f"the arrays of the calibration do not fit {n_labels} labels")
+            raise ValueError(f"the calibration arrays do not match {n_labels} labels")
         if n_groups is not None and found["temperature"].min() < 0:
-            raise ValueError("a temperature of the calibration is negative")
+            raise ValueError("the calibration temperatures must be nonnegative")
         if method == "isotonic":
             knots, values = found["knots"], found["values"]
             rising = (np.diff(knots) > 0).all() and (np.diff(values) >= 0).all()
             if not rising or values[0] < 0 or values[-1] > 1:
-                raise ValueError("the curve of the calibration does not rise from 0 to 1")
+                raise ValueError("the calibration curve must rise from 0 to 1")
         return cls(method, **found)
 
 

@@ -85,15 +85,17 @@ class LinearScorer:
     def __init__(self, coef: Any, intercept: npt.ArrayLike | None = None, *, memory_limit_mb: float = 256.0) -> None:
         coef = coef if sp.issparse(coef) else np.asarray(coef)
         if coef.ndim != 2:
-            raise ValueError(f"coef must have shape (n_labels, n_features), got {coef.shape}")
+            raise ValueError(f"coef must have shape (n_labels, n_features); got shape {coef.shape}")
         self.n_labels, self.n_features = int(coef.shape[0]), int(coef.shape[1])
         self.memory_limit_mb = memory_limit_mb
         # Adding 0.0 turns −0.0 into 0.0: sums are then equal bit for bit.
         offsets = np.zeros(self.n_labels) if intercept is None else np.asarray(intercept, dtype=np.float64) + 0.0
         if offsets.shape != (self.n_labels,):
-            raise ValueError(f"intercept must have shape ({self.n_labels},), one per row of coef, got {offsets.shape}")
+            raise ValueError(
+                f"intercept must have shape ({self.n_labels},), one per row of coef; got shape {offsets.shape}"
+            )
         if not np.isfinite(offsets).all():
-            raise ValueError("intercept has a value that is not finite")
+            raise ValueError("intercept contains NaN or infinity")
         offsets = np.ascontiguousarray(offsets)
         if coef.dtype not in _FLOATS:
             coef = coef.astype(np.float64)
@@ -133,7 +135,7 @@ class LinearScorer:
             Their scores; −inf where there are fewer than k.
         """
         if k < 1:
-            raise ValueError(f"k must be at least 1, got {k}")
+            raise ValueError(f"k must be at least 1; got {k}")
         X, work_bytes = self._check(X, n_threads)
         indices, scores = np.empty((X.shape[0], k), dtype=np.int64), np.empty((X.shape[0], k), dtype=np.float64)
         usable = not sp.issparse(X) and X.dtype in _FLOATS and X.flags.c_contiguous
@@ -202,13 +204,15 @@ class LinearScorer:
         shape = (n_samples, self.n_labels)
         if sp.issparse(y):
             if y.shape != shape:
-                raise ValueError(f"y must have shape {shape}, one column per label, got {y.shape}")
+                raise ValueError(f"y must have shape {shape}, one column per label; got shape {y.shape}")
             return y.tocsr()
         labels = np.asarray(y)
         if labels.shape != (n_samples,) or labels.dtype.kind not in "iu":
-            raise ValueError(f"y must be {n_samples} label indices or a sparse indicator of shape {shape}")
+            raise ValueError(
+                f"y must contain {n_samples} label indices, or be a sparse indicator matrix of shape {shape}"
+            )
         if n_samples and not (labels.min() >= 0 and labels.max() < self.n_labels):
-            raise ValueError(f"y has a label index outside 0 … {self.n_labels - 1}")
+            raise ValueError(f"the label indices in y must be between 0 and {self.n_labels - 1}")
         indptr = np.arange(n_samples + 1, dtype=np.int64)
         return sp.csr_array((np.ones(n_samples, np.int8), labels.astype(np.int64), indptr), shape=shape)
 
@@ -216,11 +220,11 @@ class LinearScorer:
         """X as CSR or as a dense array of two dimensions, and the memory limit in bytes."""
         X = X.tocsr() if sp.issparse(X) else np.asarray(X)
         if X.ndim != 2 or X.shape[1] != self.n_features:
-            raise ValueError(f"X must have shape (n_samples, {self.n_features}), got {X.shape}")
+            raise ValueError(f"X must have shape (n_samples, {self.n_features}); got shape {X.shape}")
         if n_threads < 1:
-            raise ValueError(f"n_threads must be at least 1, got {n_threads}")
+            raise ValueError(f"n_threads must be at least 1; got {n_threads}")
         if not self.memory_limit_mb > 0:
-            raise ValueError(f"memory_limit_mb must be positive, got {self.memory_limit_mb}")
+            raise ValueError(f"memory_limit_mb must be positive; got {self.memory_limit_mb}")
         return X, int(self.memory_limit_mb * MEGABYTE)
 
 
@@ -228,16 +232,16 @@ def _check_csr(name: str, matrix: Any) -> None:
     """Refuse a CSR triple that would make compiled code read outside its arrays."""
     indptr, indices = matrix.indptr, matrix.indices
     if len(indptr) != matrix.shape[0] + 1 or indptr[0] != 0 or indptr[-1] > len(indices) or (np.diff(indptr) < 0).any():
-        raise ValueError(f"{name}: indptr does not describe {matrix.shape[0]} rows")
+        raise ValueError(f"indptr of {name} does not match its {matrix.shape[0]} rows")
     if len(indices) and not (indices.min() >= 0 and indices.max() < matrix.shape[1]):
-        raise ValueError(f"{name}: a column index is out of range")
+        raise ValueError(f"{name} contains a column index that is out of range")
 
 
 def _batches(X: Any, work_bytes: int) -> Iterator[tuple[int, int, _core.Rows]]:
     """Row ranges of X as the kernels take them: all at once without a copy where possible, else converted in parts."""
     sparse, n_rows = sp.issparse(X), X.shape[0]
     if sparse and len(X.indptr) != n_rows + 1:
-        raise ValueError(f"X: indptr does not describe {n_rows} rows")
+        raise ValueError(f"indptr of X does not match its {n_rows} rows")
     if sparse:
         usable = X.indices.dtype == X.indptr.dtype and X.indices.dtype in _INTEGERS
         usable = usable and X.data.flags.c_contiguous and X.indices.flags.c_contiguous and X.indptr.flags.c_contiguous
@@ -409,7 +413,7 @@ class KernelScorer(BlockScorer):
         for name, matrix in (("dual_coef", self._coef), ("support", support)):  # of a file that was not verified
             columns = matrix.indices if sp.issparse(matrix) else np.empty(0)
             if len(columns) and not (columns.min() >= 0 and columns.max() < matrix.shape[1]):
-                raise ValueError(f"{name}: a column index is out of range")
+                raise ValueError(f"{name} contains a column index that is out of range")
         self._intercept = np.asarray(intercept, dtype=np.float64)
         row_bytes = BYTES_PER_KERNEL_VALUE * n_support + BYTES_PER_SCORE * self.n_labels
         self.rows_per_block = max(1, int(memory_limit_mb * MEGABYTE / row_bytes))

@@ -98,7 +98,7 @@ class TopKHinge:
         if self.k < 1:
             raise ValueError(f"k must be at least 1; got {self.k}")
         if not 0.0 <= self.smoothing < np.inf:
-            raise ValueError(f"smoothing must be a number of at least 0; got {self.smoothing}")
+            raise ValueError(f"smoothing must be a nonnegative number; got {self.smoothing}")
 
     def value(self, z: Floats) -> Floats:
         """φ(z) of each row; z of shape (n_samples, n_wrong_classes)."""
@@ -162,4 +162,6 @@ class TopKHinge:
     def _refuse(self, z: Floats) -> NoReturn:
         if z.ndim != 2:
             raise ValueError(f"margins must have shape (n_samples, n_wrong_classes); got shape {z.shape}")
-        raise ValueError(f"k={self.k}, but there are only {z.shape[1]} wrong class(es); use a smaller k")
+        raise ValueError(
+            f"k={self.k} is too large, because there are only {z.shape[1]} wrong class(es); use a smaller k"
+        )

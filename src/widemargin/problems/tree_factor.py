@@ -91,8 +91,8 @@ class AncestorPaths:
         n_entries = int(path_indptr[-1])
         if n_entries > MAX_ENTRIES:
             raise ValueError(
-                f"the tree has {n_entries:,} pairs of a node and an ancestor, more than {MAX_ENTRIES:,}; use a tree "
-                "with fewer levels"
+                f"the tree has {n_entries:,} node-ancestor pairs, but at most {MAX_ENTRIES:,} are "
+                "supported; use a tree with fewer levels"
             )
         path_nodes, above = np.empty(n_entries, dtype=np.int64), np.empty((0, 0), dtype=np.int64)
         for d in range(1, len(ends)):

@@ -347,12 +347,12 @@ def matrix_on_paths(paths: AncestorPaths, K: Any) -> tuple[AncestorPaths, Floats
     if matrix.shape != (paths.m, paths.m):
         raise DataFormatError(
             f"K has shape {matrix.shape}, but the tree has {paths.m} nodes below its root",
-            remedy=f"give a matrix of shape ({paths.m}, {paths.m}), row r for node r + 1",
+            remedy=f"pass a matrix of shape ({paths.m}, {paths.m}), where row r is for node r + 1",
         )
     matrix.sum_duplicates()
     i, j, value = matrix.row.astype(np.int64), matrix.col.astype(np.int64), matrix.data.astype(np.float64)
-    _refuse(~np.isfinite(value), i, j, value, "is not finite", "give finite numbers")
-    _refuse(value < 0.0, i, j, value, "is negative", "give weights of at least 0")
+    _refuse(~np.isfinite(value), i, j, value, "is not finite", "use finite numbers")
+    _refuse(value < 0.0, i, j, value, "is negative", "use nonnegative weights")
     above, below = np.minimum(i, j), np.maximum(i, j)  # parents come first
     related = paths.path_nodes[np.minimum(paths.entries(above, below), paths.path_indptr[below + 1] - 1)] == above
     if (value[~related] != 0.0).any():
@@ -362,9 +362,11 @@ def matrix_on_paths(paths: AncestorPaths, K: Any) -> tuple[AncestorPaths, Floats
     halves[(i == below).astype(np.int64), paths.entries(above, below)] = value  # (ancestor, row), and (row, ancestor)
     halves[0, paths.is_diagonal] = halves[1, paths.is_diagonal]
     differs = np.abs(halves[0] - halves[1]) > 1e-12 * np.abs(halves).max(axis=0)
-    _refuse(differs, paths.descendant, paths.path_nodes, halves[1], "differs from its mirror image", "make K symmetric")
+    _refuse(
+        differs, paths.descendant, paths.path_nodes, halves[1], "differs from its transposed entry", "make K symmetric"
+    )
     empty = paths.is_diagonal & (halves[1] == 0.0)
-    remedy = "give a positive diagonal: a node without a penalty could have weights of any size"
+    remedy = "use a positive diagonal, because the weights of a node without a penalty are unbounded"
     _refuse(empty, paths.descendant, paths.path_nodes, halves[1], "is not positive", remedy)
     return paths, halves[1]
 
@@ -417,7 +419,9 @@ def choose_alpha(
     if alpha == "auto":
         return automatic
     if repair == "alpha":
-        message = f"alpha={alpha:g} is not below α* = {largest:.4g} of this tree; {automatic:.4g} is used instead"
+        message = (
+            f"alpha={alpha:g} is not below α* = {largest:.4g}, the limit for this tree; {automatic:.4g} is used instead"
+        )
         warnings.warn(message, UserWarning, stacklevel=3)
         return automatic
     raise NotPositiveDefiniteError(
@@ -456,7 +460,7 @@ def repaired_matrix(paths: AncestorPaths, K: Floats, *, share: float = AUTO_SHAR
     largest, refused = largest_alpha(paths, K).lower, "the comparison matrix of K is not positive definite"
     if repair == "alpha":
         factor = share * largest
-        warnings.warn(f"{refused}; entries off the diagonal are scaled by {factor:.4g}", UserWarning, stacklevel=3)
+        warnings.warn(f"{refused}; the off-diagonal entries are scaled by {factor:.4g}", UserWarning, stacklevel=3)
         return np.where(paths.is_diagonal, K, factor * K)
     if repair == "diagonal":
         smallest = smallest_eigenvalue(paths, comparison_matrix(paths, K)).lower
@@ -465,8 +469,8 @@ def repaired_matrix(paths: AncestorPaths, K: Floats, *, share: float = AUTO_SHAR
         return np.where(paths.is_diagonal, K + more, K)
     raise NotPositiveDefiniteError(
         "the comparison matrix of K (K_ii on the diagonal, −|K_ij| off it) is not positive semidefinite, so the "
-        "problem is not convex if there are as many features as nodes; scale the entries off the diagonal by a factor "
-        f"of at most α* = {largest:.3g}, or raise the diagonal"
+        "problem is not convex if there are as many features as nodes; scale the off-diagonal entries by a factor of "
+        f"at most α* = {largest:.3g}, or raise the diagonal"
     )
 
 

@@ -128,7 +128,9 @@ def make_outcome(model: Any, X: Any, y: Any) -> Outcome:
     if several:
         return Outcome(model, X, "labels", top, truth)
     if np.any(np.diff(truth.indptr) != 1):
-        raise ValueError("y has rows with several labels or none; give one label per row, as the model predicts")
+        raise ValueError(
+            "some rows of y have several labels or none; pass one label per row, because the model predicts one"
+        )
     classes = np.where(truth.indices < n_labels, truth.indices, UNKNOWN).astype(np.int64)
     return Outcome(model, X, "classes", top, truth, classes, top.indices[:, 0])
 
@@ -141,7 +143,7 @@ def _on_tree(model: Any, X: Any, y: Any) -> Outcome:
     true = nearest_labels(tree, row, node, predicted)
     kept = np.flatnonzero(true >= 0)
     if len(kept) == 0:
-        raise ValueError("no row has a label; a report needs labelled rows")
+        raise ValueError("no row has a label; a report requires labelled rows")
     X, side = X[kept], Side(true[kept], predicted[kept])
     column = np.full(len(tree), UNKNOWN, dtype=np.int64)
     column[tree.indices(model.classes_)] = np.arange(n_labels)

@@ -51,7 +51,7 @@ STATUS = {
     "max_iter": "the iteration limit was reached",
     "time_limit": "the time limit was reached",
     "stopped": "training was stopped",
-    "not_attained": "the infimum has no minimiser, or the tolerance cannot be reached in double precision",
+    "not_attained": "the objective has no minimiser, or the tolerance cannot be reached in double precision",
 }
 LONGEST_TEXT = 400
 MOST_DECIMALS = 6
@@ -195,7 +195,7 @@ def _facts_of(outcome: Outcome) -> list[Fact]:
         Fact("Labels", f"{outcome.n_labels:,}"),
         Fact("Features", f"{model.n_features_in_:,}"),
         Fact("Training rows", f"{model.n_samples_fit_:,}"),
-        Fact("Rows of this report", f"{outcome.n_rows:,}"),
+        Fact("Rows in this report", f"{outcome.n_rows:,}"),
         Fact("Stored weights", f"{model._n_weights():,}"),
     ]
     if outcome.kind == "tree":
@@ -222,8 +222,8 @@ def quality_of(outcome: Outcome) -> list[Fact]:
         loss = f"{metrics.tree_induced_loss(true, guess, tree):.3f}"
         facts += [
             Fact("Hierarchical F1", _share(metrics.hierarchical_f1(true, guess, tree)), "with all ancestors"),
-            Fact("Tree loss", loss, "half the steps to the true node; 0 if below it"),
-            Fact("At or below the true node", _share(float(outcome.at_or_below.mean())), "below it also counts"),
+            Fact("Tree loss", loss, "half the number of steps to the true node; 0 if below it"),
+            Fact("At or below the true node", _share(float(outcome.at_or_below.mean())), "a node below it also counts"),
         ]
     ks = [k for k in DEPTHS if 1 < k <= outcome.n_labels]
     facts += [Fact(f"Top-{k} accuracy", _share(float(outcome.curve[k - 1]))) for k in ks]
@@ -260,7 +260,7 @@ def _certificate_facts(model: Any) -> CertificateFacts | None:
         gap = (before - certificate.dual) / before
         notes.append(f"Before small weights were dropped, the gap was {_per_cent(gap)}.")
     if certificate.n_problems > 1:
-        notes.append(f"These are sums over {certificate.n_problems:,} separate problems.")
+        notes.append(f"The bounds are sums over {certificate.n_problems:,} separate problems.")
     if certificate.worst is not None:
         gap, name = _per_cent(certificate.worst.relative_gap), model._problem_name(certificate.worst.index)
         notes.append(f"The largest gap of a single problem is {gap}, for {short_text(name)}.")
@@ -286,7 +286,7 @@ def _bound(value: float, gap: float) -> str:
 def _per_cent(gap: float) -> str:
     """A relative gap as a percentage."""
     percent = 100.0 * max(gap, 0.0)
-    return "less than 0.0001 %" if percent < 1e-4 else f"{percent:.2g} %" if percent < 10 else f"{percent:.0f} %"
+    return "less than 0.0001%" if percent < 1e-4 else f"{percent:.2g}%" if percent < 10 else f"{percent:.0f}%"
 
 
 def _value(value: Any) -> str:

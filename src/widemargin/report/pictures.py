@@ -144,12 +144,14 @@ def _of_quality(outcome: Outcome) -> Iterator[Picture]:
     ks = [k for k in DEPTHS if k <= outcome.top.indices.shape[1]]
     bins = PrecisionByFrequencyDisplay.of_predictions(outcome.truth, outcome.top, outcome.model.label_counts_, ks=ks)
     if outcome.kind == "labels":
-        caption = "Share of the labels among the top k that are true, by how often a label occurs in training."
+        caption = "Share of the top k labels that are true, by how often a label occurs in training."
         yield Picture("precision", "Precision by label frequency", caption, bins.plot)
     caption = "Share of the true labels that are among the top k, by how often a label occurs in training."
     yield Picture("recall", "Recall by label frequency", caption, lambda ax: bins.plot(ax, measure="recall"))
     if hasattr(outcome.model, "predict_proba"):
-        caption = "Of the predictions with probability p, a share p should be right: dots on the dashed line."
+        caption = (
+            "Of the predictions with probability p, a fraction p should be correct: dots should lie on the dashed line."
+        )
         yield Picture("reliability", "Reliability of probabilities", caption, _reliability(outcome).plot)
 
 
@@ -221,9 +223,9 @@ def _of_training(outcome: Outcome) -> Iterator[Picture]:
     by_frequency = "frequency_bin" in history and "dual" in history and "iteration" not in history
     if by_frequency:
         bounds = ConvergenceDisplay.of_history(history)
-        caption = "Objective and lower bound at the end of training, by how often a label occurs in it."
+        caption = "Objective and lower bound at the end of training, by how often a label occurs in training."
         yield Picture("bounds", "Both bounds by label frequency", caption, bounds.plot)
-        caption = "Distance between the bounds over the objective."
+        caption = "Distance between the bounds, relative to the objective."
         title = "Certified gap by label frequency"
         yield Picture("gap", title, caption, lambda ax: bounds.plot(ax, scale="gap"))
     elif "iteration" in history and "primal" in history and len(np.unique(history["iteration"])) > 1:
@@ -231,11 +233,11 @@ def _of_training(outcome: Outcome) -> Iterator[Picture]:
         below = "the lower bound rises" if "dual" in history else "the lower bound comes from the certificate"
         caption = f"The objective falls, {below}; the optimum is between them."
         yield Picture("bounds", "Convergence: both bounds", caption, bounds.plot)
-        caption = "Distance between the bounds over the objective: dots are guaranteed, not estimated."
+        caption = "Distance between the bounds, relative to the objective; the dots are guaranteed, not estimated."
         yield Picture("gap", "Convergence: certified gap", caption, lambda ax: bounds.plot(ax, scale="gap"))
     if "iteration" in history and ("active_rows" in history or "visits" in history):
         n_samples = model.n_samples_fit_ if "active_rows" in history else None
         active = ActiveRowsDisplay.of_history(history, n_samples)
-        caption = "How much of the data the solver still has to visit."
+        caption = "Share of the data that the solver still has to visit."
         if len(active.parts[0].iteration) > 1:
             yield Picture("active", "Active rows", caption, active.plot)

@@ -53,7 +53,7 @@ Ints: TypeAlias = npt.NDArray[np.int64]
 
 ADVICE = {
     Status.MAX_ITER: "raise max_iter, loosen tol, lower C, or scale the features",
-    Status.NOT_ATTAINED: "double precision allows no smaller one; loosen tol, lower C, or scale the features",
+    Status.NOT_ATTAINED: "double precision limits the gap; loosen tol, lower C, or scale the features",
 }
 BLOCK_ENTRIES = 2**20  # scores made at a time: 8 MB
 ROUNDING = 1e-12  # relative gap below which double precision shows no difference between weights
@@ -423,7 +423,7 @@ def _step(
     of_normal, of_predictor = solve(np.stack([program.normal, -z - of_dual], axis=1)).T
     curvature = float(program.normal @ of_normal)
     if not curvature > 0.0:
-        raise LinAlgError("the matrix of a step is not positive definite")
+        raise LinAlgError("the matrix of the current step is not positive definite")
 
     def direction(target: Floats, free: Floats) -> tuple[Floats, float, Floats]:
         """The Newton direction to v∘z + target; `free` is the direction without the equality."""
@@ -456,4 +456,4 @@ def _cholesky(matrix: Floats) -> Callable[[Floats], Floats]:
         factor, failed = dpotrf(matrix.T, lower=1, clean=0)
         if not failed:
             return lambda right: np.asarray(dpotrs(factor, right, lower=1)[0])
-    raise LinAlgError("the matrix of a step is not positive definite")
+    raise LinAlgError("the matrix of the current step is not positive definite")

@@ -100,7 +100,10 @@ class RecallAtK(RankingModel):
         data = training_data(self, X, y, several_labels=False)
         n_classes = data.targets.n_classes
         if self.k >= n_classes:
-            raise ValueError(f"RecallAtK: k={self.k}, but y has {n_classes} classes; k can be at most {n_classes - 1}")
+            raise ValueError(
+                f"RecallAtK: k={self.k} is too large, because y has {n_classes} classes; k must be at most "
+                f"{n_classes - 1}"
+            )
         self._train(_Problem(int(self.k), float(self.C)), data, data.X, data.targets.indices)
         return self
 

@@ -111,7 +111,7 @@ class TopPush(RankingModel):
         costs = np.ascontiguousarray(self.C * row_factors(self.class_weight, data.targets, data.sample_weight))
         rows, labels, kept = data.X, data.targets.indices, np.flatnonzero(costs > 0.0)
         if not len(kept):
-            raise ValueError("TopPush: all rows have weight 0; at least one needs a positive weight")
+            raise ValueError("TopPush: all rows have weight 0; at least one must have a positive weight")
         if len(kept) < len(costs):
             rows, labels, costs = rows[kept], labels[kept], costs[kept]
         self._train(_Problem(costs), data, rows, labels)

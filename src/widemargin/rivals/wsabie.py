@@ -153,7 +153,7 @@ class Wsabie(LabelModel):
     def certificate_(self) -> NoReturn:
         """There is none: raises an AttributeError with the reason."""
         raise AttributeError(
-            "Wsabie has no certificate_: its problem is not convex, and no bound on its optimum is known; "
+            "Wsabie has no certificate_, because its problem is not convex and no bound on the optimum is known; "
             "compare models on validation data"
         )
 

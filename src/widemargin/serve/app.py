@@ -193,13 +193,13 @@ class _Service:
         """CSR rows of the classifier."""
         if question.texts is not None:
             if not self.takes_text:
-                raise ValueError("this model was not trained on text; send rows of numbers")
+                raise ValueError("this model was not trained on text; send numeric rows")
             rows = sp.csr_array(self.model.vectors(list(map(self._text, question.texts))))
         else:
             assert question.rows is not None
             rows = rows_of(question.rows, int(self.classifier.n_features_in_))
         if question.explain and rows.shape[0] > EXPLAINED_ROWS:
-            raise ValueError(f"at most {EXPLAINED_ROWS} rows are explained per request; send fewer")
+            raise ValueError(f"at most {EXPLAINED_ROWS} rows can be explained per request; send fewer rows")
         return rows
 
     def _text(self, text: str | dict[str, str]) -> str:
@@ -263,7 +263,7 @@ class Question(Strict):
     """Either rows, or texts for a model with a vectoriser."""
 
     rows: list[SparseRow | list[Number]] | None = Field(
-        default=None, max_length=MOST_ROWS, description="Rows: all values in a list, or the features that are not zero."
+        default=None, max_length=MOST_ROWS, description="Rows, each as a list of all values or as the nonzero features."
     )
     texts: list[Text | dict[str, Text]] | None = Field(
         default=None,
@@ -271,7 +271,7 @@ class Question(Strict):
         description="Texts, for a model that was trained on text; or objects with the text columns of its table.",
     )
     k: int = Field(default=5, ge=1, le=MOST_LABELS, description="Number of labels per row.")
-    explain: bool = Field(default=False, description="Whether to show what each feature adds to the scores.")
+    explain: bool = Field(default=False, description="Whether to show how much each feature contributes to the scores.")
 
     @model_validator(mode="after")
     def _one_of_two(self) -> Question:
@@ -326,7 +326,7 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
         401: "The token is missing or wrong.",
         408: "The body did not arrive in time.",
         413: "The body is too large.",
-        422: "The rows do not fit the model.",
+        422: "The rows do not match the model.",
         429: "Too many requests.",
         503: "Too many rows are waiting; try again.",
     }.items()
@@ -349,11 +349,16 @@ def rows_of(rows: list[SparseRow | list[float]], n_features: int) -> Any:
     for number, row in enumerate(rows):
         columns, entries = (row.indices, row.values) if isinstance(row, SparseRow) else (range(len(row)), row)
         if not isinstance(row, SparseRow) and len(row) != n_features:
-            raise ValueError(f"row {number} has {len(row)} values; send one for each of the {n_features} features")
+            raise ValueError(
+                f"row {number} has {len(row)} values; send one value for each of the {n_features} features"
+            )
         if len(columns) and max(columns) >= n_features:
-            raise ValueError(f"row {number} has feature {max(columns)}; the model has {n_features}, numbered from 0")
+            raise ValueError(
+                f"row {number} contains feature {max(columns)}, but the model has {n_features} features, numbered "
+                "from 0"
+            )
         if len(set(columns)) != len(columns):
-            raise ValueError(f"row {number} has a feature twice; send each feature once")
+            raise ValueError(f"row {number} contains a feature twice; send each feature once")
         indices.extend(columns)
         values.extend(entries)
         indptr.append(len(indices))
@@ -390,7 +395,7 @@ class Meters:
 
     def text(self, batches: int, waiting: int) -> str:
         """All counts and times."""
-        lines = ["# HELP widemargin_requests_total Answers by status.", "# TYPE widemargin_requests_total counter"]
+        lines = ["# HELP widemargin_requests_total Responses by status.", "# TYPE widemargin_requests_total counter"]
         lines += [f'widemargin_requests_total{{status="{s}"}} {n}' for s, n in sorted(self.requests.items())]
         for name, kind, help_text, value in (
             ("widemargin_rows_total", "counter", "Rows predicted.", self.rows),
@@ -399,7 +404,7 @@ class Meters:
         ):
             lines += [f"# HELP {name} {help_text}", f"# TYPE {name} {kind}", f"{name} {value}"]
         name, total = "widemargin_request_seconds", 0
-        lines += [f"# HELP {name} Time of a request.", f"# TYPE {name} histogram"]
+        lines += [f"# HELP {name} Duration of a request.", f"# TYPE {name} histogram"]
         for bound, n in zip((*map(str, BOUNDS), "+Inf"), self.buckets, strict=True):
             total += n
             lines.append(f'{name}_bucket{{le="{bound}"}} {total}')

@@ -109,10 +109,10 @@ class Gate:
         headers = {name.lower(): value for name, value in scope["headers"]}
         given = headers.get(b"authorization", b"")
         if self.token is not None and not hmac.compare_digest(given, b"Bearer " + self.token.encode()):
-            raise Refused(401, "send the header Authorization: Bearer with the token of this service")
+            raise Refused(401, "send the header 'Authorization: Bearer TOKEN', where TOKEN is this server's token")
         client = scope["client"][0] if scope.get("client") else ""
         if not self.rate.allows(client, time.monotonic()):
-            raise Refused(429, f"more than {self.rate.per_second:g} requests per second; wait a moment")
+            raise Refused(429, f"more than {self.rate.per_second:g} requests per second were sent; wait a moment")
         length = headers.get(b"content-length", b"0")
         self._check_size(int(length) if length.isdigit() else 0)
 

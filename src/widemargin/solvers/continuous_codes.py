@@ -4,4 +4,4 @@ import warnings
 
 from widemargin.solvers.codes.continuous import *  # noqa: F403
 
-warnings.warn(f"{__name__} is now widemargin.solvers.codes.continuous", FutureWarning, stacklevel=2)
+warnings.warn(f"{__name__} has moved; import widemargin.solvers.codes.continuous instead", FutureWarning, stacklevel=2)

@@ -121,7 +121,7 @@ class KernelMatrix:
         negative = sums < -np.maximum(CURVATURE_TOLERANCE * sizes, rounding)
         if negative.any() and not self.kernel.is_positive_semidefinite:
             raise not_positive_semidefinite(
-                f"a linear combination of its columns has the squared norm {sums.min():.3g}"
+                f"a linear combination of its columns has a squared norm of {sums.min():.3g}"
             )
         return float(np.where(negative, 0.0, sums).sum())
 

@@ -66,7 +66,7 @@ class TimeLimit:
 
     def __init__(self, seconds: float, callback: Callback | None = None) -> None:
         if not seconds >= 0.0:
-            raise ValueError(f"TimeLimit: seconds must be a number of at least 0, got {seconds!r}")
+            raise ValueError(f"TimeLimit: seconds must be a nonnegative number; got {seconds!r}")
         self.callback = callback
         self.deadline = time.monotonic() + seconds
 

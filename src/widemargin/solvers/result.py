@@ -99,7 +99,9 @@ class History(Mapping[str, npt.NDArray[Any]]):
             copied.setflags(write=False)
             n_rows = len(copied) if n_rows is None else n_rows
             if len(copied) != n_rows:
-                raise ValueError(f"the columns of a history must have the same length; got {n_rows} and {len(copied)}")
+                raise ValueError(
+                    f"the columns of a history must have the same length; got lengths {n_rows} and {len(copied)}"
+                )
 
     def __getitem__(self, name: str) -> npt.NDArray[Any]:
         return self._columns[name]

@@ -4,4 +4,4 @@ import warnings
 
 from widemargin.solvers.codes.spoc import *  # noqa: F403
 
-warnings.warn(f"{__name__} is now widemargin.solvers.codes.spoc", FutureWarning, stacklevel=2)
+warnings.warn(f"{__name__} has moved; import widemargin.solvers.codes.spoc instead", FutureWarning, stacklevel=2)

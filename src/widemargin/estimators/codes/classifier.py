@@ -100,7 +100,7 @@ SEEDS = np.iinfo(np.int32).max
 OF_ONE_FIT = ("certificate_", "code_matrix_", "dual_coef_", "support_", "support_vectors_", "gamma_")
 ADVICE = {
     Status.MAX_ITER: "raise max_iter, loosen tol, or scale the outputs",
-    Status.NOT_ATTAINED: "double precision allows no smaller one: loosen tol, use a smaller C, or scale the outputs",
+    Status.NOT_ATTAINED: "double precision limits the gap; loosen tol, use a smaller C, or scale the outputs",
     Status.TIME_LIMIT: "allow more time, or use fewer columns (code_size), fewer folds (cv) or a larger tol",
 }
 
@@ -275,7 +275,9 @@ class OutputCodeClassifier(MetaEstimatorMixin, KernelParameters, LabelModel):
         if data.sample_weight is not None or self.class_weight is not None:
             weights = row_factors(self.class_weight, data.targets, data.sample_weight)
             if not weights.any():
-                raise ValueError("sample_weight and class_weight leave no row with a weight above 0")
+                raise ValueError(
+                    "sample_weight and class_weight leave no row with a positive weight; at least one is required"
+                )
         rng = np.random.default_rng(check_random_state(self.random_state).randint(SEEDS))
         book = self._drawn_code(len(classes), rng)
         if self.warm_start and self.__dict__.get("_first_fit") is not None:
@@ -326,7 +328,7 @@ class OutputCodeClassifier(MetaEstimatorMixin, KernelParameters, LabelModel):
         if self._margins is None or self._decoding() != "inner":
             why = "no code was learned" if self._margins is None else f"{self._decoding()} decoding has no margins"
             unknown = (np.nan, np.nan, np.nan)
-            return GeneralizationBound(np.nan, f"{why}: the bound is on learned codes", delta, *unknown, 0)
+            return GeneralizationBound(np.nan, f"{why}; the bound applies only to learned codes", delta, *unknown, 0)
         return error_bound(self._margins, delta, index)
 
     def get_metadata_routing(self) -> MetadataRouter:
@@ -359,18 +361,20 @@ class OutputCodeClassifier(MetaEstimatorMixin, KernelParameters, LabelModel):
         if fitted and name == "certificate_":
             inner = type(self.__dict__["estimator"]).__name__
             raise AttributeError(
-                f"this model has no certificate_: {inner} has none, and no code was learned with a norm"
+                f"this model has no certificate_, because {inner} has none and no code was learned with a norm"
             )
         if fitted and name == "code_matrix_":
             raise AttributeError(
-                "this model has no code_matrix_: its code has a kernel and is in dual_coef_ and support_vectors_"
+                "this model has no code_matrix_, because its code has a kernel; use dual_coef_ and support_vectors_"
             )
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def _check_parameters(self) -> None:
         """A ValueError that names the first parameter with a wrong value, or without effect."""
         if isinstance(self.code, str) and self.code == "greedy":
-            raise ValueError("OutputCodeClassifier: a greedy code is learned for the classifiers; use learn='greedy'")
+            raise ValueError(
+                "OutputCodeClassifier: code must not be 'greedy', because a greedy code is learned; use learn='greedy'"
+            )
         check_parameters(self)
         learn, inner, linear = self.learn, self.estimator, self.kernel == "linear"
         own = type(inner) in OWN
@@ -382,22 +386,22 @@ class OutputCodeClassifier(MetaEstimatorMixin, KernelParameters, LabelModel):
         drawn = isinstance(self.code, str) and self.code in DRAWN_KINDS
         prunes_inside = own and inner is not None and inner.prune not in (0, self.prune)
         norms, defaults = "learn='l1', 'l2' or 'linf'", cast(Any, type(self).__init__).__kwdefaults__
-        own_cost = "the cost of the binary classifiers is estimator=OneVsAllClassifier(C=…)"
+        own_cost = "for the binary classifiers, use estimator=OneVsAllClassifier(C=…)"
         limited = learn == "l2" or inner is None or "max_iter" in inner.get_params()
         for name, belongs, why in (
-            ("cv", learn is not None, "needs a code that is learned: set learn"),
-            ("interleave", learn is not None, "needs a code that is learned: set learn"),
-            ("interleave", linear, "needs a code that is a matrix: use kernel='linear'"),
-            ("C", learn in NORMS, f"is the cost in learning a code with {norms}; {own_cost}"),
-            ("norm_bound", learn in NORMS, f"belongs to codes with {norms}"),
-            ("norm_bound", not np.isinf(self.C), "may exclude the code without any loss that C=inf asks for; set one"),
-            ("tol", learn in NORMS, f"belongs to codes with {norms}"),
-            ("kernel", learn == "l2", "belongs to codes with learn='l2'"),
-            ("max_iter", limited, "belongs to codes with learn='l2', or to an estimator that has it"),
-            ("decoding", linear, "has no meaning for a code with a kernel, whose scores are kernel values"),
-            ("code_size", drawn, "belongs to random and bch codes; this one has its own number of columns"),
-            ("prune", not prunes_inside, "differs from that of the estimator; set only one"),
-            ("warm_start", own, "starts from weights of OneVsAllClassifier; other classifiers have no start"),
+            ("cv", learn is not None, "applies only to learned codes; set learn"),
+            ("interleave", learn is not None, "applies only to learned codes; set learn"),
+            ("interleave", linear, "applies only to code matrices; use kernel='linear'"),
+            ("C", learn in NORMS, f"applies only to codes with {norms}; {own_cost}"),
+            ("norm_bound", learn in NORMS, f"applies only to codes with {norms}"),
+            ("norm_bound", not np.isinf(self.C), "may exclude the zero-loss code that C=inf requires; set only one"),
+            ("tol", learn in NORMS, f"applies only to codes with {norms}"),
+            ("kernel", learn == "l2", "applies only to codes with learn='l2'"),
+            ("max_iter", limited, "applies only to learn='l2' or to an estimator with max_iter"),
+            ("decoding", linear, "does not apply to a code with a kernel; use decoding=None"),
+            ("code_size", drawn, "applies only to random and bch codes; leave it out"),
+            ("prune", not prunes_inside, "differs from prune of the estimator; set only one"),
+            ("warm_start", own, "requires OneVsAllClassifier as the estimator; use warm_start=False"),
         ):  # fmt: skip
             value, default = getattr(self, name), defaults[name]
             is_default = value is default or (isinstance(value, str | int | float) and value == default)
@@ -411,7 +415,7 @@ class OutputCodeClassifier(MetaEstimatorMixin, KernelParameters, LabelModel):
         n_columns, least = int(n_classes * self.code_size), fewest_columns(self.code, n_classes)
         if n_columns < least:
             raise ValueError(
-                f"code_size={self.code_size:g} gives {n_columns} column(s), too few to distinguish {n_classes} "
+                f"code_size={self.code_size:g} results in {n_columns} column(s), too few to distinguish {n_classes} "
                 f"classes; use at least code_size={np.ceil(100 * least / n_classes) / 100:g}"
             )
         return make_code(self.code, n_classes, n_columns, random_state=rng)
@@ -441,8 +445,8 @@ class OutputCodeClassifier(MetaEstimatorMixin, KernelParameters, LabelModel):
         template, wanted = self.estimator, self.class_weight is not None or "sample_weight" in params
         if weights is not None and wanted and not has_fit_parameter(template, "sample_weight"):
             raise ValueError(
-                f"{type(template).__name__}.fit takes no sample_weight; leave sample_weight and class_weight out, or "
-                "use another estimator"
+                f"{type(template).__name__}.fit does not accept sample_weight; leave out sample_weight and "
+                "class_weight, or use another estimator"
             )
         if self.max_iter is not None and "max_iter" in template.get_params():
             template = clone(template).set_params(max_iter=self.max_iter)
@@ -488,11 +492,11 @@ class OutputCodeClassifier(MetaEstimatorMixin, KernelParameters, LabelModel):
             self.dual_coef_, self.support_ = np.ascontiguousarray(learned.dual_coef.T), learned.support
             self.support_vectors_, self.gamma_ = learned.support_outputs, learned.kernel.gamma
         keep_data(self, data)
-        how, text = "with the code that it started with" if kept is first and self.learn else "before its end", ""
+        how, text = "while it still had its starting code" if kept is first and self.learn else "early", ""
         if self.status_ is Status.STOPPED:
             text = f"the callback stopped training {how}"
         elif self.status_ is Status.TIME_LIMIT:
-            text = f"the time limit ended training {how}; {ADVICE[self.status_]}"
+            text = f"the time limit stopped training {how}; {ADVICE[self.status_]}"
         elif learned is not None and self.status_ is not Status.CONVERGED:  # columns warn themselves
             gap = learned.certificate.relative_gap
             text = f"the code has a certified relative gap of {gap:.2g}, above tol={self.tol:g}; {ADVICE[self.status_]}"
@@ -540,13 +544,10 @@ class OutputCodeClassifier(MetaEstimatorMixin, KernelParameters, LabelModel):
 
     def _weights_at(self, outputs: npt.NDArray[Any], features: npt.NDArray[Any]) -> tuple[Floats, Floats]:
         if "code_matrix_" not in self.__dict__:
-            raise ValueError(
-                "a kernel on the outputs of the classifiers has no weights of features to explain; train with "
-                "kernel='linear'"
-            )
+            raise ValueError("a code with a kernel has no feature weights to explain; train with kernel='linear'")
         if self._decoding() != "inner":
             raise ValueError(
-                f"with decoding={self._decoding()!r} scores are not sums over features; use "
+                f"with decoding={self._decoding()!r}, scores are not sums over features; call "
                 "set_params(decoding='inner') to explain this model"
             )
         weights, intercepts = self._columns.weights_at(features)
@@ -733,10 +734,12 @@ def fold_of_rows(cv: Any, X: Any, y: Indices, weights: Floats | None, rng: np.ra
         return fold
     for number, (_, held_out) in enumerate(check_cv(cv, y, classifier=True).split(X, y)):
         if (fold[held_out] >= 0).any():
-            raise ValueError("cv holds a row out twice; it must divide the rows into parts, as KFold does")
+            raise ValueError(
+                "cv holds out some rows more than once; use a splitter that partitions the rows, such as KFold"
+            )
         fold[held_out] = number
     if (fold[used] < 0).any():
-        raise ValueError("cv never holds out some of the rows; it must divide the rows into parts, as KFold does")
+        raise ValueError("cv never holds out some of the rows; use a splitter that partitions the rows, such as KFold")
     if weights is not None:
         fold[weights <= 0.0] = -1
     return fold
@@ -769,7 +772,7 @@ def _inner_scores(code: LinearScorer, h: Floats) -> Floats:
     """s_r = ⟨h, M_r⟩ as `decode` has it, with sums in one order: the same bit for bit in any batch."""
     outputs = np.ascontiguousarray(h, dtype=np.float64)
     if not np.isfinite(outputs).all():
-        raise ValueError("h contains NaN or infinity; decoding needs finite outputs")
+        raise ValueError("h contains NaN or infinity; decoding requires finite outputs")
     return code.scores(outputs)
 
 

@@ -193,8 +193,8 @@ def linear_part(column: Any, n_features: int) -> tuple[Any, float]:
         return sp.csr_array((1, n_features)), column.value
     if not (hasattr(column, "coef_") and hasattr(column, "decision_function")):
         raise ValueError(
-            f"the binary classifiers are {type(column).__name__}, which has no weights of features (coef_); use linear "
-            "ones, such as OneVsAllClassifier or LinearSVC"
+            f"the binary classifier {type(column).__name__} has no feature weights (coef_); use a linear one, such as "
+            "OneVsAllClassifier or LinearSVC"
         )
     coef = sp.csr_array(column.coef_) if sp.issparse(column.coef_) else np.asarray(column.coef_).reshape(1, -1)
     return coef, float(np.ravel(column.intercept_)[0])
@@ -302,9 +302,11 @@ class ClonedTrainer:
         """Train the columns of a task; these classifiers have no start."""
         if task.factors is not None and not has_fit_parameter(self.template, "sample_weight"):
             name = type(self.template).__name__
-            raise ValueError(f"{name}.fit takes no sample_weight, and retraining columns needs it: use interleave=0")
+            raise ValueError(
+                f"{name}.fit does not accept sample_weight, which is required to retrain columns; use interleave=0"
+            )
         if start is not None:
-            raise ValueError("only OneVsAllClassifier can start from given weights")
+            raise ValueError("only OneVsAllClassifier can start from existing weights")
         executor = current_executor()
         if executor is not None:
             calls = [(task, j) for j in range(task.book.shape[1])]
@@ -346,7 +348,8 @@ def _fit_one(template: Any, prune: float, X: Any, targets: Ints, params: dict[st
     coef = getattr(fitted, "coef_", None)
     if coef is None:
         raise ValueError(
-            f"prune={prune:g} drops weights of features, and {type(fitted).__name__} has none (coef_); use prune=0"
+            f"prune={prune:g} requires feature weights (coef_), which {type(fitted).__name__} does not have; use "
+            "prune=0"
         )
     dense = coef.toarray() if sp.issparse(coef) else np.asarray(coef)
     fitted.coef_ = np.where(np.abs(dense) >= prune, dense, dense.dtype.type(0))

@@ -44,8 +44,8 @@ class CodeCodec(Codec):
         inner = model.estimator
         if inner is not None and LINEAR_CLASSIFIERS.get(type(inner).__name__) is not type(inner):
             raise NotSavableError(
-                f"estimator is a {type(inner).__name__}, which a model folder cannot hold; it can hold "
-                f"{', '.join(sorted(LINEAR_CLASSIFIERS))}; or pickle the model yourself"
+                f"estimator is a {type(inner).__name__}, which cannot be saved in a model folder; use one of "
+                f"{', '.join(sorted(LINEAR_CLASSIFIERS))}, or pickle the model yourself"
             )
         super().check_savable(model)
 
@@ -124,13 +124,13 @@ class CodeCodec(Codec):
         """A ValueError unless the arrays fit each other."""
         n_classes = len(model.classes_)
         if model.kind_ == "multilabel":
-            raise ValueError("an output code has one label per row")
+            raise ValueError("an output code must have one label per row")
         n_columns = len(checked_vector(arrays["intercept"], "intercept"))
         checked_matrix(arrays["coef"], "coef", (n_columns, model.n_features_in_))
         if n_columns == 0:
             raise ValueError("the code has no columns")
         if model.code_book_.shape != (n_classes, n_columns) or not np.isin(model.code_book_, (-1, 0, 1)).all():
-            raise ValueError(f"the code book of shape {model.code_book_.shape} does not fit {n_classes} classes")
+            raise ValueError(f"the code book has shape {model.code_book_.shape}, but there are {n_classes} classes")
         if model.kernel == "linear":
             _check_code_shape(arrays["code_matrix"], (n_classes, n_columns))
         else:
@@ -143,13 +143,13 @@ class CodeCodec(Codec):
         checked_matrix(arrays["dual_coef"], "dual_coef", (len(model.classes_), len(support)))
         checked_matrix(arrays["support_vectors"], "support_vectors", (len(support), n_columns))
         if len(support) and not (support.min() >= 0 and support.max() < model.n_samples_fit_):
-            raise ValueError(f"a support row is not among the {model.n_samples_fit_} training rows")
+            raise ValueError(f"a support row is out of range for {model.n_samples_fit_} training rows")
 
 
 def _check_code_shape(code: Any, shape: tuple[int, int]) -> None:
     """Raise unless it is a dense matrix of numbers, whole ones for a drawn code."""
     if not isinstance(code, np.ndarray) or code.shape != shape or code.dtype.kind not in "if":
-        raise ValueError(f"a code is not a dense matrix of shape {shape}")
+        raise ValueError(f"a code must be a dense matrix of shape {shape}")
 
 
 def _joined(rows: list[Any]) -> Any:

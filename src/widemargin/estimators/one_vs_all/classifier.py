@@ -48,10 +48,10 @@ __all__ = ["OneVsAllClassifier"]
 # Above this share of ‖w‖², a pruned label is no longer the label that was trained.
 PRUNED_SHARE_TO_WARN = 0.5
 ADVICE = {
-    Status.MAX_ITER: "raise max_iter, loosen tol or gap_tol, or give X as float64",
+    Status.MAX_ITER: "raise max_iter, loosen tol or gap_tol, or pass X as float64",
     Status.TIME_LIMIT: "allow more time, or loosen tol or gap_tol",
-    Status.STOPPED: "the callback asked for it; fit again with warm_start=True to continue",
-    Status.NOT_ATTAINED: "the rows cannot be fitted more exactly in double precision; loosen tol or gap_tol",
+    Status.STOPPED: "the callback requested it; fit again with warm_start=True to continue",
+    Status.NOT_ATTAINED: "a smaller gap cannot be reached in double precision; loosen tol or gap_tol",
 }
 
 

@@ -142,9 +142,9 @@ def train(
     check_savable(estimator)
     dataset = _as_dataset(data)
     if dataset.Y is None:
-        raise DataFormatError("the data have no labels", path=dataset.path, remedy="train on rows with their labels")
+        raise DataFormatError("the data contain no labels", path=dataset.path, remedy="use labelled rows")
     if shard_size is not None and not isinstance(estimator, OneVsAllClassifier):
-        raise ValueError("shard_size is for one-vs-all, whose labels are trained in shards; leave it out")
+        raise ValueError("shard_size applies only to one-vs-all; leave it out")
     if not isinstance(estimator, OneVsAllClassifier) or estimator.init in STARTS_OF_MANY_LABELS:
         with WorkFolder.open(out, WorkFolder.WHOLE, restart=restart) as work, use_executor(executor):
             callback = watching_memory(memory_limit_mb, estimator.callback)
@@ -199,7 +199,7 @@ def _as_dataset(data: Any) -> Dataset:
     if isinstance(data, str | os.PathLike):
         return load_data(data)
     X, y = data
-    return Dataset(X, y, None, None, "the given arrays")
+    return Dataset(X, y, None, None, "in-memory arrays")
 
 
 def _train_in_shards(

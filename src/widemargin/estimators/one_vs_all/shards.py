@@ -65,7 +65,7 @@ FINISHED = (Status.CONVERGED, Status.MAX_ITER, Status.NOT_ATTAINED)
 """How a label of a shard may have ended."""
 STARTS_OF_MANY_LABELS = ("ovap++",)
 """Starts that take weights from other labels: such labels cannot be solved apart."""
-CONTINUE = "start it again with the same data and options to continue"
+CONTINUE = "run it again with the same data and options to resume"
 CHOICES = "choices.json"
 SAMPLED_LABELS = 48  # evenly spaced; their time and size stand for all
 FEWEST_TO_SAMPLE = 1000  # labels; with fewer, sampling would cost more than it is worth
@@ -202,7 +202,7 @@ class ShardRun:
         finally:
             release_solver()
         if n_copies := getattr(executor, "n_copies", 0):
-            self._report(f"{n_copies} stores were copied to machines without the shared file system")
+            self._report(f"{n_copies} stores were copied to machines that do not share the file system")
         # Not what is in the folder now: a worker of a killed driver may have added a shard that overlaps others.
         files = [(first, last, self.work.shard(first, last)) for first, last in sorted([*done, *ranges])]
         return merge_shards(files, problem.X.shape[1], np.diff(problem.positive_indptr), in_memory=in_memory)
@@ -240,7 +240,7 @@ class ShardRun:
         self.n_done = sum(last - first for first, last in done)
         left = n_labels - self.n_done
         if self.n_done:
-            self._report(f"{self.so_far()}; continuing with the others")
+            self._report(f"{self.so_far()}; resuming with the remaining ones")
         if left == 0:
             return done, []
         if left >= FEWEST_TO_SAMPLE and (shard_size is None or self.report is not None):
@@ -295,14 +295,14 @@ class ShardRun:
         self._report(estimate_text(memory_mb, rows + weights, seconds, n_workers, n_threads))
         if limit is not None and memory_mb > limit:
             raise MemoryError(
-                f"a worker will need about {memory_mb:,.0f} MB, above the memory limit of {limit:,.0f} MB; raise the "
-                "limit, or train on fewer rows or features"
+                f"a worker will need about {memory_mb:,.0f} MB, which exceeds the memory limit of {limit:,.0f} MB; "
+                "raise the limit, or train on fewer rows or features"
             )
         free = shutil.disk_usage(self.work.path).free
         if sample is not None and weights > free:
             raise OSError(
-                f"{self.work.path.parent}: the training will need about {(rows + weights) / 1e9:.1f} GB of disk, and "
-                f"{free / 1e9:.1f} GB are free; free some, raise prune, or choose another folder"
+                f"{self.work.path.parent}: training will need about {(rows + weights) / 1e9:.1f} GB of disk space, "
+                f"but only {free / 1e9:.1f} GB are free; free up space, raise prune, or choose another folder"
             )
 
     def _solve_ranges(self, job: ShardJob, ranges: list[Range]) -> None:
@@ -341,7 +341,7 @@ class ShardRun:
         return time.monotonic() >= deadline
 
     def _unfinished(self) -> UnfinishedTrainingError:
-        reason = "the time limit came first" if self._is_late() else "the callback asked to stop"
+        reason = "the time limit was reached" if self._is_late() else "the callback stopped training"
         return UnfinishedTrainingError(f"{reason}; {self.so_far()}; {CONTINUE}")
 
 
@@ -491,8 +491,8 @@ def pin_instruction_set(name: str) -> None:
     except ValueError as error:
         del os.environ["WIDEMARGIN_ISA"]
         raise WidemarginError(
-            f"the training uses the instruction set {name}, which this machine does not have ({error}); start it again "
-            "with WIDEMARGIN_ISA set to one that all machines have, such as baseline"
+            f"training uses the instruction set {name}, which this machine does not support ({error}); set "
+            "WIDEMARGIN_ISA to one that all machines support, such as baseline, and run it again"
         ) from error
 
 
@@ -560,9 +560,9 @@ def read_shard(path: Path, n_labels: int, n_features: int) -> Arrays:
         damage = str(error)
     if damage is not None:
         raise DataFormatError(
-            f"the file of trained labels is damaged ({damage})",
+            f"the file with the trained labels is damaged ({damage})",
             path=str(path),
-            remedy="delete it and start the training again; only its labels are retrained",
+            remedy="delete it and run training again; only its labels are retrained",
         )
     return arrays
 
@@ -582,12 +582,12 @@ def _damage(arrays: Arrays, n_labels: int, n_features: int) -> str | None:
             return "an index is out of range"
     wrong = [name for name, shape in shapes.items() if arrays[name].shape != shape]
     if wrong:
-        return f"{wrong[0]} has the shape {arrays[wrong[0]].shape}"
+        return f"{wrong[0]} has the wrong shape, {arrays[wrong[0]].shape}"
     if len(arrays["ending"]) and int(arrays["ending"].max()) >= len(FINISHED):
-        return "an ending is unknown"
+        return "a status is unknown"
     records = arrays.get("records")
     if records is not None and (records.ndim != 2 or records.shape[1] != len(RECORD_COLUMNS)):
-        return f"records have the shape {records.shape}"
+        return f"the records have the wrong shape, {records.shape}"
     return None
 
 

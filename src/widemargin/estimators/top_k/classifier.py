@@ -50,8 +50,8 @@ OF_ONE_FIT = ("coef_", "dual_coef_", "support_", "support_vectors_", "gamma_")
 ADVICE = {
     Status.MAX_ITER: "raise max_iter, loosen tol, or scale the features",
     Status.TIME_LIMIT: "allow more time, or loosen tol",
-    Status.STOPPED: "the callback asked for it; fit again with warm_start=True to continue",
-    Status.NOT_ATTAINED: "double precision allows no smaller one here; raise tol, lower C, or scale the features",
+    Status.STOPPED: "the callback requested it; fit again with warm_start=True to continue",
+    Status.NOT_ATTAINED: "double precision limits the gap; raise tol, lower C, or scale the features",
 }
 
 
@@ -203,8 +203,8 @@ class TopKClassifier(JointParameters, LabelModel):
         n_classes = len(classes)
         if self.k >= n_classes:
             raise ValueError(
-                f"TopKClassifier: k={self.k}, but y has {n_classes} classes; k can be at most {n_classes - 1}, "
-                "the number of wrong classes of a row"
+                f"TopKClassifier: k={self.k} is too large, because y has {n_classes} classes; k must be at most "
+                f"{n_classes - 1}, the number of wrong classes per row"
             )
         y = data.targets.indices.astype(np.int64, copy=False)
         loss = TopKHinge(int(self.k), cast(Literal["alpha", "beta"], self.loss), float(self.smoothing))

@@ -75,8 +75,8 @@ SEEDS = np.iinfo(np.int32).max
 ADVICE = {
     Status.MAX_ITER: "raise max_iter, loosen tol, or scale the features",
     Status.TIME_LIMIT: "allow more time, or loosen tol",
-    Status.STOPPED: "the callback asked for it, or numbers became too large",
-    Status.NOT_ATTAINED: "double precision does not allow for more: loosen tol, use a smaller C, or scale the features",
+    Status.STOPPED: "the callback requested it, or the numbers became too large",
+    Status.NOT_ATTAINED: "double precision limits the gap; loosen tol, use a smaller C, or scale the features",
 }
 OF_ONE_FIT = ("coef_", "dual_coef_", "support_", "support_vectors_", "gamma_", "orthogonality_", "_pairs", "_solution")
 """Attributes that not every fit sets."""
@@ -333,8 +333,8 @@ class HierarchicalClassifier(JointParameters, TreeLabelModel):
         if result.status is not Status.CONVERGED:
             name = "gap" if self.solver == "dual-averaging-published" else "decrease_gap"
             warnings.warn(
-                f"training stopped before its tolerance (status: {result.status.value}); the certified {name} is "
-                f"{getattr(result.certificate, name):.2g}, tol={self.tol:g}; {ADVICE[result.status]}",
+                f"training stopped before it reached its tolerance (status: {result.status.value}); the certified "
+                f"{name} is {getattr(result.certificate, name):.2g}, tol={self.tol:g}; {ADVICE[result.status]}",
                 ConvergenceWarning,
                 stacklevel=2,
             )
@@ -357,23 +357,23 @@ class HierarchicalClassifier(JointParameters, TreeLabelModel):
             is_default = value is default if default is None else isinstance(value, type(default)) and value == default
             if not is_default and method not in owners:
                 words = " or ".join(f"method={owner!r}" for owner in owners)
-                advice = "; with this method outputs='all' allows inner nodes" if parameter == "stop" else ""
+                advice = "; with this method, use outputs='all' to allow inner nodes" if parameter == "stop" else ""
                 raise ValueError(
-                    f"{name}: {parameter} is for {words}, and has no effect with method={method!r}{advice}"
+                    f"{name}: {parameter} applies only to {words} and has no effect with method={method!r}{advice}"
                 )
         if self.K is not None and self.alpha != "auto":
-            raise ValueError(f"{name}: K replaces alpha; give only one of them")
+            raise ValueError(f"{name}: K replaces alpha; set only one of them")
         if method not in PATH_METHODS and self.decision in ("greedy", "beam"):
             raise ValueError(
-                f"{name}: decision={self.decision!r} goes down the tree, but with method={method!r} all labels "
+                f"{name}: decision={self.decision!r} is not available with method={method!r}, where all labels "
                 "compete at once; use decision='flat' or 'auto'"
             )
         if self.solver != "dual" and self.kernel != "linear":
-            raise ValueError(f"{name}: solver={self.solver!r} needs kernel='linear'; use solver='dual'")
+            raise ValueError(f"{name}: solver={self.solver!r} requires kernel='linear'; use solver='dual'")
         if self.solver != "dual" and self.k > 1:
-            raise ValueError(f"{name}: solver={self.solver!r} needs k=1; use solver='dual'")
+            raise ValueError(f"{name}: solver={self.solver!r} requires k=1; use solver='dual'")
         if self.k > 1 and self.kernel != "linear":
-            raise ValueError(f"{name}: k={self.k} needs kernel='linear'; use k=1 with a kernel")
+            raise ValueError(f"{name}: k={self.k} requires kernel='linear'; use k=1 with a kernel")
 
     def _plan(self, data: TrainingData, targets: TreeTargets) -> TreePlan:
         """The losses of the examples, the penalty, and the algorithm for them."""
@@ -385,7 +385,7 @@ class HierarchicalClassifier(JointParameters, TreeLabelModel):
                 raise ValueError(
                     f"{n_rows:,} labels are inner nodes, such as {str(first)!r}, which method={self.method!r} with "
                     f"outputs={self.outputs!r} cannot predict; use outputs='all' (the root is never predicted), leave "
-                    "these rows out, or use a method that trains paths"
+                    "out these rows, or use a method that is trained on paths"
                 )
         weights = targets.share if data.sample_weight is None else targets.share * data.sample_weight[targets.row]
         if self.class_weight is not None:
@@ -396,7 +396,8 @@ class HierarchicalClassifier(JointParameters, TreeLabelModel):
         losses = replace(losses, row=targets.row[losses.row], n_samples=targets.n_samples)
         if losses.at_zero <= 0.0:
             raise ValueError(
-                "there is nothing to train: every row has weight 0, or no node on the path to its label has a sibling"
+                "there is nothing to train, because every row has weight 0 or no node on the path to its label has a "
+                "sibling"
             )
         share = float(self.alpha_share)
         penalty = tree_penalty(self.method, tree, alpha=self.alpha, K=self.K, share=share, repair=self.repair)

@@ -137,7 +137,7 @@ class TreeLabelModel(LabelModel):
         <top_k_lists>
         """
         if not COUNT.is_satisfied_by(k):
-            raise ValueError(f"k, the number of labels per row, must be a whole number of at least 1; got {k!r}")
+            raise ValueError(f"k, the number of labels per row, must be a positive integer; got {k!r}")
         X = self._check_rows(X)
         indices, ranked = np.empty((X.shape[0], k), dtype=np.int64), np.empty((X.shape[0], k))
         tied = []
@@ -165,7 +165,7 @@ class TreeLabelModel(LabelModel):
         X = self._check_rows(X)
         targets = encode_targets(join_levels(y, self.separator))
         if targets.kind == "multilabel":
-            raise ValueError("label_scores takes one label per row; y has several")
+            raise ValueError("label_scores requires one label per row, but y has several")
         classes = self._class_numbers(targets.classes)[targets.indices]
         check_consistent_length(X, classes)
         scores = np.empty(X.shape[0])
@@ -178,7 +178,7 @@ class TreeLabelModel(LabelModel):
         self, X: Any, labels: Any = None, *, k: int = 1, feature_names: Sequence[str] | None = None
     ) -> Explanation:
         if not COUNT.is_satisfied_by(k):
-            raise ValueError(f"k, the number of labels to explain, must be a whole number of at least 1; got {k!r}")
+            raise ValueError(f"k, the number of labels to explain, must be a positive integer; got {k!r}")
         checked = self._explained_row(one_row(X))
         paths = _Paths(self, checked, make_row(self, checked, feature_names))
         best = paths.best(max(int(k), 2))
@@ -279,7 +279,7 @@ class TreeLabelModel(LabelModel):
             return "greedy" if self._follows_paths() else "flat"
         if self.decision not in DECISIONS:
             known = ", ".join(map(repr, DECISIONS))
-            raise ValueError(f"{type(self).__name__}: decision must be one of {known}, got {self.decision!r}")
+            raise ValueError(f"{type(self).__name__}: decision must be one of {known}; got {self.decision!r}")
         return str(self.decision)
 
     def _follows_paths(self) -> bool:
@@ -661,7 +661,7 @@ class _Paths:
         if not pairs:
             return nothing, "there is no other path"
         node, sibling = min(pairs, key=lambda pair: self.scores[pair[0]] - self.scores[pair[1]])
-        note = f"lead of {self._name(node)} over {self._name(sibling)}, the least on the path"
+        note = f"lead of {self._name(node)} over {self._name(sibling)}, the smallest on the path"
         return self._form(node) - self._form(sibling), note
 
     def _form(self, node: int) -> LinearForm:
@@ -806,7 +806,9 @@ class Orthogonality:
         above, below = (self.taxonomy.index(name) for name in names)
         place = np.flatnonzero((self.ancestor == above) & (self.descendant == below))
         if len(place) == 0:
-            raise KeyError(f"{names[0]!r} is not above {names[1]!r}, or it is the root, which has no weights")
+            raise KeyError(
+                f"{names[0]!r} must be an ancestor of {names[1]!r} other than the root, which has no weights"
+            )
         return self._pair(int(place[0]))
 
     @property

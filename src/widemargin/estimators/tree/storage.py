@@ -81,9 +81,11 @@ class TreeCodec(Codec):
         n_nodes = model.taxonomy_.n_nodes
         for name, nodes in (("class", model.class_node_), ("virtual node", model._stops)):
             if len(nodes) and not (nodes.min() >= 0 and nodes.max() < n_nodes):
-                raise ValueError(f"a {name} is not among the {n_nodes} nodes of the tree")
+                raise ValueError(f"a {name} is not one of the {n_nodes} nodes of the tree")
         if len(model.class_node_) != len(model.classes_) or len(np.unique(model.class_node_)) != len(model.classes_):
-            raise ValueError(f"{len(np.unique(model.class_node_))} nodes for {len(model.classes_)} classes")
+            raise ValueError(
+                f"there are {len(np.unique(model.class_node_))} class nodes, but {len(model.classes_)} classes"
+            )
         label_nodes(model.classes_, model.taxonomy_, model.separator)
 
     def _restore_weights(self, model: Any, state: ModelState) -> None:
@@ -100,7 +102,7 @@ class TreeCodec(Codec):
         R = checked_vector(arrays["factor_R"], "factor_R", length=self._n_ancestor_pairs(model))
         pivots = checked_vector(arrays["pivots"], "pivots", length=m)
         if not sp.issparse(parts) or not (pivots > 0).all():
-            raise ValueError("the factor of the weights does not fit the tree")
+            raise ValueError("the weight factor does not match the tree")
         paths = AncestorPaths.of(model.taxonomy_.parent)
         model.coef_ = TreeWeights(parts, TreeFactor(paths, np.empty(0), R, pivots))  # L is not used
 
@@ -108,5 +110,5 @@ class TreeCodec(Codec):
 def _numbers(array: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     """The array, if it is a vector of whole numbers."""
     if array.ndim != 1 or array.dtype.kind not in "iu":
-        raise ValueError("numbers of nodes are not whole numbers")
+        raise ValueError("node numbers must be integers")
     return array.astype(np.int64, copy=False)

@@ -72,8 +72,8 @@ def tree_targets(
     """Place encoded targets in the tree."""
     if targets.kind == "multilabel" and multilabel == "refuse":
         raise ValueError(
-            "y has several labels per row, but multilabel='refuse'; multilabel='split' trains on each label with a "
-            "share of the row's weight"
+            "y has several labels per row, but multilabel='refuse'; use multilabel='split' to train on each label "
+            "with a share of the row's weight"
         )
     row, column, labels = _label_columns(targets)
     if len(labels) == 0:
@@ -84,7 +84,10 @@ def tree_targets(
         node_of_label = label_nodes(labels, taxonomy, separator)
     except DataFormatError as error:
         if targets.kind == "multilabel" and targets.classes.tolist() == list(range(targets.n_classes)):
-            remedy = "an indicator has column numbers as labels: name its columns in a data frame, or give label lists"
+            remedy = (
+                "the labels of an indicator matrix are column numbers; pass a data frame with column names, or lists "
+                "of labels"
+            )
             raise DataFormatError(error.problem, remedy=remedy) from None
         raise
     node = node_of_label[column]
@@ -92,7 +95,7 @@ def tree_targets(
         row, node = most_specific(row, node, taxonomy)
     nodes, label = np.unique(node, return_inverse=True)
     if len(nodes) < 2:
-        raise ValueError(f"y has only {len(nodes)} class; a classifier needs rows of at least two classes")
+        raise ValueError(f"y has only {len(nodes)} class; a classifier requires rows from at least two classes")
     # Classes keep the type of the labels if these are the names themselves, not paths.
     names, place = list(map(taxonomy.nodes.__getitem__, nodes.tolist())), np.empty(len(taxonomy.nodes), dtype=np.int64)
     place[node_of_label] = np.arange(len(labels))
@@ -140,7 +143,7 @@ def join_levels(y: Any, separator: str | None) -> Any:
     if not is_matrix or cells.dtype.kind not in "UTO" or not any(isinstance(cell, str) for cell in cells.flat):
         return y
     if separator is None:
-        raise ValueError("y has level columns, which are joined by the separator; choose one, such as separator='/'")
+        raise ValueError("y has level columns, which must be joined by a separator; set one, such as separator='/'")
     return np.array([separator.join(_levels_of_row(row, number, separator)) for number, row in enumerate(cells)])
 
 
@@ -149,12 +152,12 @@ def _levels_of_row(row: Any, number: int, separator: str) -> list[str]:
     filled = [not (is_missing(cell) or cell == "") for cell in row]
     names = list(row[: [*filled, False].index(False)])
     if not names or sum(filled) > len(names):
-        remedy = "close the gap" if names else "start with the top level, or leave the row out"
+        remedy = "fill in the missing level" if names else "fill in the top level, or leave out the row"
         raise DataFormatError(f"row {number} of y has no name at level {len(names)}", remedy=remedy)
     for name in names:
         if not isinstance(name, str) or separator in name:
             what = "is not a string" if not isinstance(name, str) else f"contains the separator {separator!r}"
-            remedy = "convert the column" if not isinstance(name, str) else "choose another separator"
+            remedy = "convert the column to strings" if not isinstance(name, str) else "choose another separator"
             raise DataFormatError(f"row {number} of y has the name {name!r}, which {what}", remedy=remedy)
     return names
 
@@ -192,7 +195,7 @@ def _end_of_path(label: Any, taxonomy: Taxonomy, separator: str | None) -> Any:
     if parts not in (path, path[1:]):
         raise DataFormatError(
             f"the label {label!r} is not a path of the taxonomy; the path to {parts[-1]!r} is {separator.join(path)!r}",
-            remedy="correct the label, or give only the name of the node",
+            remedy="correct the label, or use only the name of the node",
         )
     return parts[-1]
 

@@ -178,16 +178,18 @@ def continuous_code(
     >>> continuous_code([[1.0], [2.0], [3.0]], [0, 1, 0], norm="l2", C=np.inf)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
-    ValueError: C=inf asks for a code without any loss, and no code separates these outputs: ...
+    ValueError: C=inf requires a zero-loss code, but no code separates these outputs: ...
     """
     problem = _checked_problem(h, y, norm, C, norm_bound, sample_weight, b, n_classes)
     if not 0.0 < tol < np.inf:
-        raise ValueError(f"tol must be a finite number above 0; got {tol}")
+        raise ValueError(f"tol must be a finite, positive number; got {tol}")
     if norm != "l2":
         if order != "random":
-            raise ValueError(f"order={order!r} belongs to SPOC and norm='l2'; norm={norm!r} is a linear program")
+            raise ValueError(f"order={order!r} applies only to norm='l2'; norm={norm!r} is solved as a linear program")
         if kernel is not None:
-            raise ValueError(f"a kernel needs norm='l2'; norm={norm!r} is a linear program in the entries of the code")
+            raise ValueError(
+                f"a kernel requires norm='l2'; norm={norm!r} is solved as a linear program in the entries of the code"
+            )
         return ContinuousCode(*solve_by_pairs(problem, tol))
     options: dict[str, Any] = {
         "kernel": kernel, "tol": tol, "max_iter": max_iter, "seed": seed, "n_threads": n_threads, "callback": callback,
@@ -274,11 +276,11 @@ def _checked_problem(
     if norm not in NORMS:
         raise ValueError(f"norm must be 'l1', 'l2' or 'linf'; got {norm!r}")
     if not C > 0.0:
-        raise ValueError(f"C must be a number above 0, inf for a code without any loss; got {C}")
+        raise ValueError(f"C must be a positive number, or inf for a zero-loss code; got {C}")
     if np.isinf(C) and norm_bound is not None:
-        raise ValueError("C=inf asks for a code without any loss, which a norm_bound may exclude; leave one out")
+        raise ValueError("C=inf requires a zero-loss code, which norm_bound may exclude; leave out one of them")
     if norm_bound is not None and not 0.0 <= norm_bound < np.inf:
-        raise ValueError(f"norm_bound must be a finite number of at least 0, or None; got {norm_bound}")
+        raise ValueError(f"norm_bound must be None or a finite, nonnegative number; got {norm_bound}")
     if n_classes is None and margins is not None:
         n_classes = margins.shape[1]
     true, weights, k = check_targets(y, len(outputs), sample_weight, n_classes)
@@ -287,7 +289,9 @@ def _checked_problem(
         margins = np.ones((len(true), k))
         margins[rows, true] = 0.0
     if margins.shape != (len(true), k):
-        raise ValueError(f"b must have shape ({len(true)}, {k}), a margin for each row and class; got {margins.shape}")
+        raise ValueError(
+            f"b must have shape ({len(true)}, {k}), one margin per row and class; got shape {margins.shape}"
+        )
     if margins[rows, true].any():
         raise ValueError("b must be 0 for the true class of each row")
     costs = np.where(weights > 0.0, np.inf, 0.0) if np.isinf(C) else C * weights
@@ -300,7 +304,7 @@ def _finite_matrix(values: Any, name: str) -> Floats:
     if matrix.ndim != 2 or matrix.shape[1] == 0:
         raise ValueError(f"{name} must be a matrix with at least one column; got shape {matrix.shape}")
     if not np.isfinite(matrix).all():
-        raise ValueError(f"{name} contains NaN or infinity; learning a code needs finite numbers")
+        raise ValueError(f"{name} contains NaN or infinity; learning a code requires finite numbers")
     return matrix
 
 
@@ -339,7 +343,7 @@ def incremental_column(
     """
     new = np.asarray(h_new, dtype=np.float64)
     if new.ndim != 1:
-        raise ValueError(f"h_new must have shape (n_samples,), one output per row; got {new.shape}")
+        raise ValueError(f"h_new must have shape (n_samples,), one output per row; got shape {new.shape}")
     b = incremental_margins(h, y, code)
     return continuous_code(new[:, None], y, b=b, **options)
 
@@ -368,7 +372,10 @@ def incremental_margins(h: npt.ArrayLike, y: npt.ArrayLike, code: npt.ArrayLike)
     """
     outputs, matrix = _finite_matrix(h, "h"), _finite_matrix(code, "code")
     if outputs.shape[1] != matrix.shape[1]:
-        raise ValueError(f"h has {outputs.shape[1]} column(s), but the code has {matrix.shape[1]}; they must agree")
+        raise ValueError(
+            f"h has {outputs.shape[1]} column(s), but the code has {matrix.shape[1]}; they must have the same number "
+            "of columns"
+        )
     true, _, _ = check_targets(y, len(outputs), None, len(matrix))
     scores = outputs @ matrix.T
     rows = np.arange(len(true))
@@ -420,7 +427,7 @@ def largest_zero_C(
     """
     problem = _checked_problem(h, y, norm, 1.0, None, sample_weight, b, n_classes)
     if norm == "l2":
-        raise ValueError("norm='l2' has no such C: its code is never 0")
+        raise ValueError("norm='l2' has no largest C with a zero code, because its code is never 0")
     program, size, factor = scaled_program(problem, problem.all_pairs())
     smallest = program.smallest_dual_norm() * size / factor
     return 1.0 / smallest if smallest > 0.0 else np.inf

@@ -97,8 +97,8 @@ class Separation(_Series):
             if not checked:
                 check_separable(self.problem, self.problem.all_pairs())
             raise ValueError(
-                f"C=inf asks for a code without any loss, and none was found (status: {status.value}): the outputs are "
-                "not separable, or nearly so; use a finite C, or raise max_iter"
+                f"C=inf requires a zero-loss code, but none was found (status: {status.value}), because the outputs "
+                "are not separable, or only barely; use a finite C, or raise max_iter"
             )
         return self.stored, self.x, Certificate(self.primal, self.dual, math.inf, self.primal), status, self.passes
 

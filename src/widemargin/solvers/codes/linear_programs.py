@@ -92,7 +92,7 @@ def solve_by_pairs(problem: CodeProblem, tol: float) -> CodeSolution:
     pairs = search.run(problem)
     if problem.separable and not np.isfinite(search.least):
         check_separable(problem, pairs)
-        raise RuntimeError("no code without any loss was found, though there may be one; use a finite C")
+        raise RuntimeError("no zero-loss code was found, although one may exist; use a finite C")
     code, dual, certificate = search.certified()
     if not certificate.relative_gap <= max(tol, CAPPED_ABOVE) and not problem.separable:
         size = float(np.abs(problem.h).max(initial=0.0))
@@ -257,8 +257,8 @@ def check_separable(problem: CodeProblem, pairs: Mask) -> None:
     lack = program.least_lack()
     if lack > LEAST_LACK * float(np.abs(problem.b).max()):
         raise ValueError(
-            "C=inf asks for a code without any loss, and no code separates these outputs: with every code the margin "
-            f"of some row is too small by at least {lack:.3g}; use a finite C"
+            "C=inf requires a zero-loss code, but no code separates these outputs: with every code, the margin of "
+            f"some row is too small by at least {lack:.3g}; use a finite C"
         )
 
 
@@ -417,5 +417,5 @@ def _solve(objective: Floats, last: tuple[float, float], **constraints: Any) -> 
     options = {"primal_feasibility_tolerance": HIGHS_TOLERANCE, "dual_feasibility_tolerance": HIGHS_TOLERANCE}
     solution = optimize.linprog(objective, bounds=bounds, method="highs-ipm", options=options, **matrices)
     if solution.status != 0:
-        raise ProgramFailed(f"HiGHS did not solve the linear program of the code: {solution.message}")
+        raise ProgramFailed(f"HiGHS failed to solve the linear program for the code: {solution.message}")
     return solution

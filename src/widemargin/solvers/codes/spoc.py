@@ -134,9 +134,13 @@ def solve_spoc(
     margins = None if margins is None or np.array_equal(margins, plain) else np.ascontiguousarray(margins)
     largest, size = float(costs.max(initial=0.0)), float(np.abs(rows).max(initial=0.0))
     if largest > LARGEST_COST / max(1, len(costs)):
-        raise ValueError(f"C times the weight of a row is {largest:g}, too large for sums of losses; use a smaller C")
+        raise ValueError(
+            f"C times the weight of a row is {largest:g}, so the sum of the losses may overflow; use a smaller C"
+        )
     if not size * math.sqrt(max(1.0, largest) * rows.size) < LARGEST_ROOT:
-        raise ValueError(f"outputs of size {size:g} are too large for this C: their squares overflow; scale them")
+        raise ValueError(
+            f"outputs of size {size:g} are too large for this C, because their squares overflow; scale down the outputs"
+        )
     matrix = TrainingKernel(h, kernel) if isinstance(kernel, Kernel) else kernel
     problem, limits = SoftProblem(rows, true, margins, costs, matrix), Limits(max_iter, callback)
     rough = margins is None and tol >= ROUGH_TOL and rows.size * n_classes >= LARGE and bool(costs.any())
@@ -222,7 +226,7 @@ def _whole_matrix(kernel: TrainingKernel | PrecomputedKernel, cache_size_mb: flo
     megabytes = 8 * kernel.n_rows**2 / 2**20
     if megabytes > cache_size_mb:
         raise ValueError(
-            f"order='worst-first' needs the whole kernel matrix, {megabytes:.0f} MB; raise cache_size_mb, or use "
+            f"order='worst-first' requires the whole kernel matrix ({megabytes:.0f} MB); raise cache_size_mb, or use "
             "order='random'"
         )
     check_positive_semidefinite(kernel, seed)

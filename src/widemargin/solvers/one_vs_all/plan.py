@@ -160,7 +160,7 @@ def make_plan(
     if start is not None:
         weights = start[0].data if sp.issparse(start[0]) else start[0]
         if not (np.isfinite(weights).all() and np.isfinite(start[1]).all()):
-            raise ValueError("the weights to start from contain NaN or infinity; give finite weights, or none")
+            raise ValueError("the starting weights contain NaN or infinity; pass finite weights, or None")
     polish = work_of(X, problem.n_labels) <= (SMALL_SPARSE_WORK if sparse else SMALL_DENSE_WORK)
     algorithm: Algorithm = "newton"
     loose = tol >= MIN_TOL and (gap_tol is None or gap_tol >= MIN_GAP_TOL)

@@ -124,7 +124,7 @@ class Problem(Labels):
         X = as_rows(X)
         Y = sp.csc_array(Y, copy=True)
         if Y.shape[1] == 0:
-            raise ValueError("Y has no labels; give at least one column")
+            raise ValueError("Y has no columns; pass at least one label")
         Y.eliminate_zeros()
         Y.data = np.ones(Y.nnz, dtype=np.int32)
         Y.sum_duplicates()
@@ -134,7 +134,7 @@ class Problem(Labels):
         factors[1] = 1.0 if negative_weight is None else negative_weight
         keep = row_weight > 0.0
         if not keep.any():
-            raise ValueError("no row of X has a positive sample_weight, so there is nothing to learn from")
+            raise ValueError("no row of X has a positive sample_weight; at least one is required")
         if not keep.all():
             X, Y, row_weight = X[keep], sp.csc_array(Y[keep]), row_weight[keep]
         return cls(

@@ -91,15 +91,15 @@ def start_parameters(init_params: Mapping[str, Any] | None, loss: str) -> StartP
     """
     known: dict[str, Any] = {"lam": 2.0, "s": 1.0, "t": SCORE_OF_NEGATIVES.get(loss, -2.0), "strict": False}
     if init_params is not None and not isinstance(init_params, Mapping):
-        raise ValueError(f"init_params must be a dictionary or None, got {init_params!r}")
+        raise ValueError(f"init_params must be a dictionary or None; got {init_params!r}")
     for name, value in (init_params or {}).items():
         if name not in known:
-            raise ValueError(f"unknown key {name!r} in init_params; the keys are {', '.join(map(repr, known))}")
+            raise ValueError(f"unknown key {name!r} in init_params; the valid keys are {', '.join(map(repr, known))}")
         if name == "strict":
             if not isinstance(value, bool | np.bool_):
-                raise ValueError(f"init_params['strict'] must be True or False, got {value!r}")
+                raise ValueError(f"init_params['strict'] must be True or False; got {value!r}")
         elif isinstance(value, bool) or not isinstance(value, Real) or not np.isfinite(float(value)):
-            raise ValueError(f"init_params[{name!r}] must be a finite number, got {value!r}")
+            raise ValueError(f"init_params[{name!r}] must be a finite number; got {value!r}")
         known[name] = type(known[name])(value)
     return StartParameters(**known)
 
@@ -246,7 +246,7 @@ def make_start(init: str, parameters: StartParameters, X: Any, task: BlockTask) 
         return Start(n_labels)
     if name == "bias":
         if task.bias_value == 0.0:
-            raise ValueError("init='bias' needs an intercept; set fit_intercept=True or choose another init")
+            raise ValueError("init='bias' requires an intercept; set fit_intercept=True, or choose another init")
         return SameStart(n_labels, 0.0, -parameters.lam)
     if name in ("msi", "subspace"):
         return MeanStart(X, task, (parameters.s, parameters.t) if name == "msi" else None)

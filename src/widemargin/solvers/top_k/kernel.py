@@ -117,12 +117,16 @@ def solve_kernel_top_k(
     ([0, 1, 0, 2], True)
     """
     if len(y) != kernel.n_rows or len(costs) != kernel.n_rows:
-        raise ValueError(f"the kernel has {kernel.n_rows} rows, y {len(y)} and costs {len(costs)}; they must agree")
+        raise ValueError(
+            f"the kernel has {kernel.n_rows} rows, y has {len(y)} and costs has {len(costs)}; they must be equal"
+        )
     if not 1 <= loss.k <= n_classes - 1:
-        raise ValueError(f"k={loss.k}, but there are only {n_classes - 1} wrong class(es); use a smaller k")
+        raise ValueError(
+            f"k={loss.k} is too large, because there are only {n_classes - 1} wrong class(es); use a smaller k"
+        )
     if costs.max() > LARGEST_COST / len(costs):
         raise ValueError(
-            f"C times the weight of a row is {costs.max():g}, too large for sums of losses; use a smaller C"
+            f"C times the weight of a row is {costs.max():g}, so the sum of the losses may overflow; use a smaller C"
         )
     with threadpool_limits(limits=1, user_api="blas"):
         check_positive_semidefinite(kernel, seed)

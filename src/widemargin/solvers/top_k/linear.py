@@ -172,9 +172,9 @@ class TopKProblem:
     ) -> TopKProblem:
         """Arrays as the core takes them, of a problem that has an answer."""
         if not 1 <= loss.k < n_classes:
-            raise ValueError(f"k={loss.k} must be at least 1 and below the number of classes, {n_classes}")
+            raise ValueError(f"k must be at least 1 and less than the number of classes, {n_classes}; got {loss.k}")
         if not (costs > 0.0).any():
-            raise ValueError("all rows have weight 0; at least one needs a positive weight")
+            raise ValueError("all rows have weight 0; at least one must have a positive weight")
         if loss.k == 1 and loss.variant == "alpha":  # both are the same, and β needs fewer steps
             loss = replace(loss, variant="beta")
         if not sp.issparse(X) and np.count_nonzero(X) >= DENSE_FILL * X.size:
@@ -188,10 +188,11 @@ class TopKProblem:
             values = rows.data
         largest = max(abs(intercept_scaling), float(values.max(initial=0.0)), -float(values.min(initial=0.0)))
         if largest > LARGEST_VALUE:
-            raise ValueError(f"X or intercept_scaling has values above {LARGEST_VALUE:g}; scale the features")
+            raise ValueError(f"X or intercept_scaling contains values above {LARGEST_VALUE:g}; scale down the features")
         if costs.max() > LARGEST_COST / len(costs):
             raise ValueError(
-                f"C times the weight of a row is {costs.max():g}, too large for sums of losses; use a smaller C"
+                f"C times the weight of a row is {costs.max():g}, so the sum of the losses may overflow; use a "
+                "smaller C"
             )
         costs = np.ascontiguousarray(costs)
         return cls(rows, values, largest, y.astype(np.int32), costs, n_classes, loss, intercept_scaling)

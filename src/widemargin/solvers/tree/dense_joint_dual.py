@@ -77,10 +77,10 @@ def solve_dense_joint_dual(
     needed = WORK_ARRAYS * 8 * losses.paths.m * (rows.shape[0] + rows.shape[1]) / MEGABYTE
     if needed > given.memory_limit_mb:
         raise ValueError(
-            f"orthogonal transfer with k={k}, or with a K between any nodes, keeps dense arrays of {losses.paths.m:,} "
-            f"nodes × {rows.shape[0]:,} rows and × {rows.shape[1]:,} features, {needed:,.0f} MB, more than "
-            f"memory_limit_mb={given.memory_limit_mb:g}; raise it, use k=1 and a K between nodes and their ancestors, "
-            "or use fewer features"
+            f"orthogonal transfer with k={k}, or with a K that joins arbitrary nodes, needs dense arrays of "
+            f"{losses.paths.m:,} nodes × {rows.shape[0]:,} rows and × {rows.shape[1]:,} features, {needed:,.0f} MB in "
+            f"total, which exceeds memory_limit_mb={given.memory_limit_mb:g}; raise the limit, use k=1 and a K that "
+            "joins only nodes and their ancestors, or use fewer features"
         )
     run = _Run(rows, losses, penalty, k, given.seed)
     progress = JointProgress(run.at_zero, given, ROUNDING if largest > 0.0 else 0.0)

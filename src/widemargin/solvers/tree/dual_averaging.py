@@ -78,8 +78,8 @@ def solve_dual_averaging(
     """
     if getattr(penalty, "missing", 0.0):
         raise ValueError(
-            "dual averaging needs a strongly convex penalty (Corollary 2 of the paper), but the comparison matrix of K "
-            "is singular; use solver='dual', or a K whose comparison matrix is positive definite"
+            "dual averaging requires a strongly convex penalty (Corollary 2 of the paper), but the comparison matrix "
+            "of K is singular; use solver='dual', or a K whose comparison matrix is positive definite"
         )
     given = TreeOptions(**options)
     run = _Run(_with_constant(X, given.intercept_scaling), losses, penalty, lower_bound == "tail")
@@ -163,8 +163,8 @@ class _Run:
             penalty_at = self.penalty.value_and_subgradient(W)
         if not (np.isfinite(penalty_at[0]) and np.isfinite(self.published)):
             warnings.warn(
-                f"dual averaging left the range of floating-point numbers in iteration {t}: the curvature of the "
-                f"penalty is too large for its modulus {self.sigma:.3g}; use solver='dual'",
+                f"dual averaging overflowed in iteration {t}, because the curvature of the penalty is too large for "
+                f"its modulus {self.sigma:.3g}; use solver='dual'",
                 RuntimeWarning,
                 stacklevel=3,
             )

@@ -293,14 +293,14 @@ def rows_with_constant(X: Any, intercept_scaling: float) -> tuple[Any, float]:
     if not np.isfinite(largest):
         raise ValueError("X contains NaN or infinity; remove or replace these values")
     if largest > LARGEST_VALUE:
-        raise ValueError(f"X or intercept_scaling has values above {LARGEST_VALUE:g}; scale the features")
+        raise ValueError(f"X or intercept_scaling contains values above {LARGEST_VALUE:g}; scale down the features")
     return rows, largest
 
 
 def check_problem(n_rows: int, losses: TreeLosses, penalty: Penalty, *, any_pairs: bool = False) -> None:
     """Raise an error if rows, losses and penalty do not match, no row counts, or sums of losses would overflow."""
     if n_rows != losses.n_samples:
-        raise ValueError(f"X has {n_rows} rows, but there are {losses.n_samples} labels")
+        raise ValueError(f"X has {n_rows} rows, but there are {losses.n_samples} labels; pass one label per row")
     if penalty.paths.m != losses.paths.m:
         raise ValueError(
             f"the penalty has {penalty.paths.m} nodes, but the losses have {losses.paths.m}; use the same tree for both"
@@ -309,9 +309,11 @@ def check_problem(n_rows: int, losses: TreeLosses, penalty: Penalty, *, any_pair
         raise ValueError("K joins nodes that are not ancestor and descendant; use solve_dense_joint_dual")
     largest = float(losses.cost.max(initial=0.0))
     if not largest > 0.0:
-        raise ValueError("all examples have weight 0 or no constraint; at least one needs a positive weight")
+        raise ValueError(
+            "all rows have weight 0 or no constraint; at least one must have a constraint and a positive weight"
+        )
     if largest > LARGEST_COST / len(losses.cost):
-        raise ValueError(f"a cost of {largest:g} is too large for sums of losses; use a smaller C")
+        raise ValueError(f"the largest cost is {largest:g}, so the sum of the losses may overflow; use a smaller C")
 
 
 def core_problem(losses: TreeLosses, penalty: Penalty) -> tuple[_core.TreeProblem, bool]:

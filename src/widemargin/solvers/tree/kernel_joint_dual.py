@@ -113,9 +113,9 @@ def solve_kernel_joint_dual(
     needed = WORK_ARRAYS * 8 * losses.paths.m * kernel.n_rows / MEGABYTE
     if needed > given.memory_limit_mb:
         raise ValueError(
-            f"training with a kernel keeps {WORK_ARRAYS} arrays of {losses.paths.m:,} nodes × {kernel.n_rows:,} rows, "
-            f"{needed:,.0f} MB, more than memory_limit_mb={given.memory_limit_mb:g}; raise it, use fewer rows, or "
-            "train without a kernel"
+            f"training with a kernel needs {WORK_ARRAYS} arrays of {losses.paths.m:,} nodes × {kernel.n_rows:,} rows, "
+            f"{needed:,.0f} MB in total, which exceeds memory_limit_mb={given.memory_limit_mb:g}; raise the limit, "
+            "use fewer rows, or train without a kernel"
         )
     with threadpool_limits(limits=1, user_api="blas"):
         check_positive_semidefinite(kernel, given.seed)
@@ -304,7 +304,7 @@ class DualPoint:
         sums, sizes = np.asarray(terms.sum(axis=1)).ravel(), np.asarray(abs(terms).sum(axis=1)).ravel()
         if (sums < -CURVATURE_TOLERANCE * sizes).any():
             raise not_positive_semidefinite(
-                f"a linear combination of its columns has the squared norm {sums.min():.3g}"
+                f"a linear combination of its columns has a squared norm of {sums.min():.3g}"
             )
 
     def block_gaps(self, scores: Floats, loss: Floats) -> Floats:

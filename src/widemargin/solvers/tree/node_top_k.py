@@ -167,7 +167,10 @@ def _parents(losses: TreeLosses) -> list[_Parent]:
         if stop - start > 1:
             found.append(_Parent(parent + 1, slice(start, stop), blocks))
     if not found:
-        raise ValueError("no row of positive weight passes a node with two or more children; there is nothing to train")
+        raise ValueError(
+            "there is nothing to train, because no row with a positive weight passes through a node with two or more "
+            "children"
+        )
     return found
 
 

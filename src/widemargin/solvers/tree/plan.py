@@ -92,7 +92,10 @@ def make_plan(
     """Choose the algorithm."""
     joins_any = penalty.paths.n_entries != losses.paths.n_entries
     if joins_any and kernel is not None:
-        raise ValueError("K joins nodes that are not ancestor and descendant, which needs kernel='linear'")
+        raise ValueError(
+            "K joins nodes that are not ancestor and descendant, which requires kernel='linear'; with a kernel, use a "
+            "K between ancestors and descendants only"
+        )
     algorithm: Algorithm = "joint-dual"
     if kernel is not None:
         algorithm = "kernel"
