@@ -181,7 +181,7 @@ def test_it_works_as_cv_in_scikit_learn():
     search = GridSearchCV(OneVsAllClassifier(), {"C": [0.1, 1.0]}, cv=cv).fit(X, Y)
     assert search.n_splits_ == 3
     groups = np.arange(200) // 4
-    result = cross_validate(OneVsAllClassifier(), X, Y, cv=cv, groups=groups, return_indices=True)
+    result = cross_validate(OneVsAllClassifier(), X, Y.toarray(), cv=cv, groups=groups, return_indices=True)
     for test in result["indices"]["test"]:
         assert not set(groups[test]) & set(np.delete(groups, test))
 
@@ -293,7 +293,9 @@ def test_planted_near_copies_are_found_and_never_straddle(as_rows):
     texts = planted_texts(np.random.default_rng(2), n_texts, 30, n_copies)
     rows = texts
     if as_rows:
-        columns = {word: column for column, word in enumerate(sorted({word for text in texts for word in text.split()}))}
+        columns = {
+            word: column for column, word in enumerate(sorted({word for text in texts for word in text.split()}))
+        }
         rows = sp.lil_array((len(texts), len(columns)))
         for row, text in enumerate(texts):
             rows[row, [columns[word] for word in text.split()]] = 1.0

@@ -4,15 +4,15 @@ Two rows are near-copies if their sets A and B have a Jaccard similarity |A ∩ 
 text consists of its shingles, runs of three words; the set of a sparse row, of its non-zero columns. Rows that are
 connected by a chain of near-copies form a group.
 
-All pairs are found, but few are compared (prefix filter; Chaudhuri, Ganti, Kaushik, ICDE 2006): if all rows list their
-elements from the rarest to the most frequent one, near-copies have m of their first |A| − ⌈t|A|⌉ + m elements in common,
-for any m that both could have. MinHash would miss some pairs. The time depends on how often the rarest elements of a
-row occur in other rows. Memory: the sets, and work areas of about `WORK_ENTRIES` numbers.
+All pairs are found, but few are compared (prefix filter; Chaudhuri, Ganti, Kaushik, ICDE 2006). Near-copies have at
+least ⌈t|A|⌉ elements in common. If all rows list their elements from the rarest to the most frequent one, then m of
+these are among the first |A| − ⌈t|A|⌉ + m of both rows, for any m up to ⌈t|A|⌉. MinHash would miss some pairs. The time
+depends on how often the rarest elements of a row occur in other rows. Memory: the sets, and work areas of about
+`WORK_ENTRIES` numbers.
 """
 
 from __future__ import annotations
 
-import numbers
 import re
 from collections.abc import Iterator
 from itertools import pairwise
@@ -45,8 +45,8 @@ def near_copy_groups(X: Any, *, threshold: float = 0.7) -> IntArray:
         Texts, which are compared by runs of three words regardless of case and punctuation, or rows, which are compared
         by their non-zero columns.
     threshold : float, default=0.7
-        Jaccard similarity from which on two rows are near-copies, greater than 0 and at most 1. A word changed in a text
-        of n different words leaves a similarity of at least (n − 3) / (n + 3); 1 finds equal sets only.
+        Smallest Jaccard similarity of near-copies, greater than 0 and at most 1. If one word of a text with n different
+        runs changes, the similarity is at least (n − 3) / (n + 3). With 1, only equal sets are found.
 
     Returns
     -------
@@ -57,11 +57,11 @@ def near_copy_groups(X: Any, *, threshold: float = 0.7) -> IntArray:
     Examples
     --------
     >>> from widemargin.model_selection import near_copy_groups
-    >>> text = "a library of fast solvers for large problems with many labels, sparse rows and little memory, in version"
+    >>> text = "a library of fast solvers for large problems with many labels, sparse rows and little memory; version"
     >>> near_copy_groups([f"{text} 1", "another library", f"{text} 2", "Another library!"])
     array([0, 1, 0, 1])
     """
-    if not isinstance(threshold, numbers.Real) or not 0.0 < threshold <= 1.0:
+    if not (isinstance(threshold, int | float | np.number) and 0.0 < threshold <= 1.0):
         raise ValueError(f"threshold must be greater than 0 and at most 1; got {threshold!r}")
     sets = _columns(X) if sparse.issparse(X) else _shingles(X)
     copy_of, firsts = _equal_rows(sets)

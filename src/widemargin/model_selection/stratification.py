@@ -14,8 +14,6 @@ a copy of Y and n_folds × n_labels.
 
 from __future__ import annotations
 
-import numbers
-import operator
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -72,14 +70,14 @@ def stratified_split(
     >>> [sum(label in Y[row] for row in test) for label in ("cat", "dog", "fish")]
     [4, 6, 2]
     """
-    if not isinstance(test_size, numbers.Real) or not 0.0 < test_size < 1.0:
+    if not (isinstance(test_size, float | np.floating) and 0.0 < test_size < 1.0):
         raise ValueError(f"test_size must be a share of the rows between 0 and 1; got {test_size!r}")
     indicator = _indicator(Y)
     n_rows = indicator.shape[0]
     if n_rows * min(test_size, 1.0 - test_size) < 1.0 - ROUNDING:
         raise ValueError(
-            f"test_size={test_size!r} of {n_rows} row(s) leaves less than one row on one side; use more rows or another "
-            "test_size"
+            f"test_size={test_size!r} of {n_rows} row(s) leaves less than one row on one side; use more rows, or a "
+            "test_size nearer to 0.5"
         )
     folds = _folds(indicator, np.array([1.0 - test_size, test_size]), groups, random_state)
     return np.flatnonzero(folds == 0), np.flatnonzero(folds == 1)
@@ -115,9 +113,9 @@ class StratifiedLabelKFold(BaseCrossValidator):
     __metadata_request__split = {"groups": True}  # noqa: RUF012
 
     def __init__(self, n_splits: int = 5, *, random_state: Any = None):
-        if not isinstance(n_splits, numbers.Integral) or operator.index(n_splits) < 2:
+        if not (isinstance(n_splits, int | np.integer) and n_splits >= 2):
             raise ValueError(f"n_splits must be an integer of at least 2; got {n_splits!r}")
-        self.n_splits = operator.index(n_splits)
+        self.n_splits = int(n_splits)
         self.random_state = random_state
 
     def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[tuple[IntArray, IntArray]]:
@@ -276,9 +274,9 @@ def _balance(
 
 
 def _order(units: Any, sizes: npt.NDArray[Any], random: np.random.RandomState) -> IntArray:
-    """Large units first, then those of the rarest label; chance decides within a label."""
+    """Large units first, then those of the rarest label, then those with many labels; chance decides between others."""
     frequency = np.bincount(units.indices, minlength=units.shape[1])
     rank = np.empty(units.shape[1], dtype=np.intp)
     rank[np.argsort(frequency, kind="stable")] = np.arange(units.shape[1])
     rarest = np.minimum.reduceat(rank[units.indices], units.indptr[:-1])  # every unit has at least its size
-    return np.lexsort((random.permutation(len(sizes)), rarest, -sizes))
+    return np.lexsort((random.permutation(len(sizes)), -np.diff(units.indptr), rarest, -sizes))
