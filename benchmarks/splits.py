@@ -56,7 +56,7 @@ def folds_of(Y, n_folds, groups=None):
     """Fold of each row; with 2 folds, fold 1 is the held-out part."""
     folds = np.zeros(Y.shape[0], dtype=int)
     if n_folds == 2:
-        folds[stratified_split(Y, HELD_OUT, groups=groups)[1]] = 1
+        folds[stratified_split(Y, test_size=HELD_OUT, groups=groups)[1]] = 1
         return folds
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # about labels with fewer rows than folds

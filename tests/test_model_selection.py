@@ -63,7 +63,7 @@ def test_a_rare_label_is_spread_over_all_folds():
 
 def test_a_split_has_the_wanted_share_of_each_label():
     Y = np.repeat(np.eye(4, dtype=int), [10, 20, 30, 40], axis=0)
-    train, test = stratified_split(Y, 0.1)
+    train, test = stratified_split(Y, test_size=0.1)
     np.testing.assert_array_equal(Y[test].sum(axis=0), [1, 2, 3, 4])
     np.testing.assert_array_equal(Y[train].sum(axis=0), [9, 18, 27, 36])
 
@@ -71,15 +71,15 @@ def test_a_split_has_the_wanted_share_of_each_label():
 def test_the_form_of_the_targets_does_not_matter():
     Y = np.random.default_rng(0).random((60, 4)) < 0.4
     sets = [set(np.flatnonzero(row).tolist()) for row in Y]
-    expected = stratified_split(sp.csr_array(Y.astype(int)), 0.2)
+    expected = stratified_split(sp.csr_array(Y.astype(int)), test_size=0.2)
     for targets in (Y.astype(int), sp.csc_array(Y.astype(np.int8)), sets, [sorted(labels) for labels in sets]):
-        for rows, wanted in zip(stratified_split(targets, 0.2), expected, strict=True):
+        for rows, wanted in zip(stratified_split(targets, test_size=0.2), expected, strict=True):
             np.testing.assert_array_equal(rows, wanted)
 
 
 def test_both_classes_of_a_binary_problem_keep_their_share():
     y = np.array(["no"] * 30 + ["yes"] * 10)
-    _, test = stratified_split(y, 0.1)
+    _, test = stratified_split(y, test_size=0.1)
     assert np.unique(y[test], return_counts=True)[1].tolist() == [3, 1]
 
 
@@ -144,7 +144,7 @@ def test_folds_are_a_partition_that_keeps_groups(n_rows, n_labels, density, seed
 def test_a_split_has_rows_on_both_sides(n_rows, test_size, seed):
     # Each row has several labels of its own, so that no label asks for a test row.
     Y = sp.csr_array(np.repeat(np.eye(n_rows, dtype=np.int8), 5, axis=1))
-    train, test = stratified_split(Y, test_size, random_state=seed)
+    train, test = stratified_split(Y, test_size=test_size, random_state=seed)
     np.testing.assert_array_equal(np.sort(np.concatenate([train, test])), np.arange(n_rows))
     assert len(train) > 0
     assert len(test) > 0
@@ -163,10 +163,10 @@ def test_groups_may_have_any_names():
     Y = np.eye(2, dtype=int)[np.arange(40) % 2]
     numbers = np.arange(40) // 4
     names = [f"group {number}" for number in numbers]
-    expected = stratified_split(Y, 0.2, groups=numbers)[1]
+    expected = stratified_split(Y, test_size=0.2, groups=numbers)[1]
     assert len(expected) == 8
-    np.testing.assert_array_equal(stratified_split(Y, 0.2, groups=names)[1], expected)
-    np.testing.assert_array_equal(stratified_split(Y, 0.2, groups=7 * numbers - 100.0)[1], expected)
+    np.testing.assert_array_equal(stratified_split(Y, test_size=0.2, groups=names)[1], expected)
+    np.testing.assert_array_equal(stratified_split(Y, test_size=0.2, groups=7 * numbers - 100.0)[1], expected)
 
 
 # In scikit-learn.
@@ -303,7 +303,7 @@ def test_planted_near_copies_are_found_and_never_straddle(as_rows):
     np.testing.assert_array_equal(groups[:n_texts], np.arange(n_texts))
     np.testing.assert_array_equal(groups[n_texts:], np.arange(n_copies))
     Y = np.random.default_rng(3).random((len(texts), 6)) < 0.3
-    _, test = stratified_split(Y.astype(int), 0.2, groups=groups)
+    _, test = stratified_split(Y.astype(int), test_size=0.2, groups=groups)
     held_out = np.isin(np.arange(len(texts)), test)
     np.testing.assert_array_equal(held_out[n_texts:], held_out[:n_copies])
     assert 0.15 * len(texts) < held_out.sum() < 0.25 * len(texts)

@@ -112,9 +112,8 @@ def _from_rarest(elements: IntArray, indptr: npt.NDArray[Any]) -> Any:
     shape = (len(indptr) - 1, len(names))
     sets = sparse.csr_array((np.ones(len(elements), dtype=np.int32), numbered, indptr), shape=shape)
     sets.sum_duplicates()
-    rank = np.empty(len(names), dtype=sets.indices.dtype)
-    rank[np.argsort(np.bincount(sets.indices, minlength=len(names)), kind="stable")] = np.arange(len(names))
-    sets = sparse.csr_array((np.ones(sets.nnz, dtype=np.int32), rank[sets.indices], sets.indptr), shape=shape)
+    sets.data[:] = 1
+    sets = sets[:, np.argsort(np.bincount(sets.indices, minlength=len(names)), kind="stable")]
     sets.sort_indices()
     return sets
 
@@ -122,8 +121,7 @@ def _from_rarest(elements: IntArray, indptr: npt.NDArray[Any]) -> Any:
 def _equal_rows(sets: Any) -> tuple[IntArray, IntArray]:
     """Number of each row's set, and the first row of each set."""
     place: dict[bytes, int] = {}
-    starts = sets.indptr.tolist()
-    keys = (sets.indices[start:stop].tobytes() for start, stop in pairwise(starts))
+    keys = (sets.indices[start:stop].tobytes() for start, stop in pairwise(sets.indptr.tolist()))
     number = np.array([place.setdefault(key, len(place)) for key in keys], dtype=np.intp)
     return number, np.unique(number, return_index=True)[1]
 

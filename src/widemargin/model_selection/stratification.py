@@ -35,17 +35,19 @@ LABEL_TOLERANCE = 0.1  # deviation of a frequent label, as a share of its rows i
 # draw. On yso-finna-en with 10% held out, 0.4 gives 2.6% too many rows, and with 0.04 twice as many labels are off by
 # more than a row.
 SIZE_TOLERANCE = 0.2
-MAX_PASSES = 5
-FEWEST_MOVES = 1e-3  # share of the rows; a pass that moves fewer is the last one
+PASSES = 5  # without any, 95.2% instead of 97.8% of the labels of yso-finna-en are near their share in 10 folds
 ROUNDING = 1e-9
 DEFAULT_SEED = 0
 
 
 @with_shared_passages
 def stratified_split(
-    Y: Any, test_size: float = 0.1, *, groups: Any = None, random_state: Any = None
+    Y: Any, *, test_size: float = 0.1, groups: Any = None, random_state: Any = None
 ) -> tuple[IntArray, IntArray]:
     """Split rows into a training and a test part in which every label has its share of rows.
+
+    The test part aims at `test_size` times the rows of each label, and of all rows, to within one row or 10%. A label
+    with few rows can be missing from it.
 
     Parameters
     ----------
@@ -143,7 +145,15 @@ class StratifiedLabelKFold(BaseCrossValidator):
         if n_rows < self.n_splits:
             raise ValueError(f"n_splits={self.n_splits} is greater than the number of rows, {n_rows}; use fewer splits")
         folds = _folds(Y, np.full(self.n_splits, 1.0 / self.n_splits), groups, self.random_state)
-        self._warn_of_rare_labels(Y)
+        counts = np.bincount(Y.indices, minlength=Y.shape[1])
+        n_rare = np.count_nonzero((counts > 0) & (counts < self.n_splits))
+        if n_rare:
+            warnings.warn(
+                f"{n_rare} of {Y.shape[1]} labels have fewer rows than n_splits={self.n_splits}, so they are missing "
+                "from some test folds; use fewer splits if that matters",
+                UserWarning,
+                stacklevel=2,
+            )
         for fold in range(self.n_splits):
             yield np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)
 
@@ -162,17 +172,6 @@ class StratifiedLabelKFold(BaseCrossValidator):
         """
         return self.n_splits
 
-    def _warn_of_rare_labels(self, Y: Any) -> None:
-        counts = np.bincount(Y.indices, minlength=Y.shape[1])
-        n_rare = np.count_nonzero((counts > 0) & (counts < self.n_splits))
-        if n_rare:
-            warnings.warn(
-                f"{n_rare} of {Y.shape[1]} labels have fewer rows than n_splits={self.n_splits}, so they are missing "
-                "from some test folds; use fewer splits if that matters",
-                UserWarning,
-                stacklevel=3,
-            )
-
 
 def _indicator(y: Any) -> Any:
     """CSR indicator with one column per class, also for binary targets."""
@@ -188,17 +187,15 @@ def _folds(Y: Any, shares: npt.NDArray[np.float64], groups: Any, random_state: A
     """Fold of each row, shape (n_samples,)."""
     random = check_random_state(DEFAULT_SEED if random_state is None else random_state)
     n_rows = Y.shape[0]
-    if groups is None:
-        return _balance(Y, np.ones(n_rows), shares, random)
-    number = _group_numbers(groups, n_rows)
+    number = np.arange(n_rows) if groups is None else _group_numbers(groups, n_rows)
     n_groups = int(number.max()) + 1
     if n_groups < len(shares):
         raise ValueError(
             f"groups has {n_groups} group(s), but the rows are split into {len(shares)} parts; use at least "
             f"{len(shares)} groups"
         )
-    member = sparse.csr_array((np.ones(n_rows), (number, np.arange(n_rows))), shape=(n_groups, n_rows))
-    return _balance(sparse.csr_array(member @ Y), np.bincount(number), shares, random)[number]
+    members = sparse.csr_array((np.ones(n_rows), (number, np.arange(n_rows))), shape=(n_groups, n_rows))
+    return _balance(members @ Y, np.bincount(number), shares, random)[number]
 
 
 def _group_numbers(groups: Any, n_rows: int) -> IntArray:
@@ -250,19 +247,15 @@ def _balance(
         folds[i] = new
 
     everyone = np.arange(n_units)
-    for _ in range(MAX_PASSES):
+    for _ in range(PASSES):
         pulls = weighted @ lacks
         gains = pulls.max(axis=1) - pulls[everyone, folds] - step
-        n_moves = 0
         for i in random.permutation(np.flatnonzero(gains > ROUNDING)).tolist():
             own = slice(indptr[i], indptr[i + 1])
             pull = weights[own] @ lacks[indices[own]]  # earlier moves of this pass have changed it
             new = pull.argmax()
             if pull[new] - pull[folds[i]] - step[i] > ROUNDING:
                 move(i, new)
-                n_moves += 1
-        if n_moves < FEWEST_MOVES * n_units:
-            break
 
     # A few rows with many rare labels can leave a small fold empty; it gets the unit that harms the balance least.
     while (n_of_fold := np.bincount(folds, minlength=n_folds)).min() == 0:
