@@ -46,8 +46,8 @@ def stratified_split(
 ) -> tuple[IntArray, IntArray]:
     """Split rows into a training and a test part in which every label has its share of rows.
 
-    The test part aims at `test_size` times the rows of each label, and of all rows, to within one row or 10%. A label
-    with few rows can be missing from it.
+    The number of test rows of each label should be within one row or 10% of `test_size` times its rows. This is a goal,
+    not a guarantee, and a label with few rows can be missing from the test part.
 
     Parameters
     ----------
