@@ -5,10 +5,13 @@ other rows for C = 1, ½, ¼ times 1 / mean ‖x‖², and further values while 
 before, on all labels or on a random sample:
 
     AP(C) = average precision of all (held-out row, label) pairs in one ranking: lists compare scores across labels
-    C_ = the smallest C with AP(C) ≥ 0.995 max AP, and with lists that are not worse than the best by more than 0.3 %
+    C_ = the smallest C with AP(C) ≥ 0.995 max AP
     rank_scale_ = the q with the best lists at C_, on a parabola through all q    precision at 1, 3 and 5, or `metric`
 
-The other families are fitted along a `path` of C and judged by what they are for. The choice is deterministic. Where
+If the lists of C = 1 / mean ‖x‖² without a rank scale are better, that C is taken.
+
+The other families are fitted along a `path` of C and judged by what they are for; of values within 0.5 % of the best,
+the one nearest to 1 / mean ‖x‖² is taken. The choice is deterministic. Where
 a hold-out means nothing, C is 1: few rows, row weights that are not numbers of rows, no label in the held-out rows.
 `tuning_` says what happened.
 
@@ -20,6 +23,7 @@ The best q itself, without the parabola, is noise within 0.1: on debian-tags it 
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -34,7 +38,6 @@ from sklearn.utils import _safe_indexing
 
 from widemargin.data.normalize import with_unit_rows
 from widemargin.estimators.training import Floats, TrainingData, progress_callback
-from widemargin.labels.encoding import EncodedTargets
 from widemargin.labels.tree import IntArray
 from widemargin.metrics import jain_propensities, ndcg_at_k, precision_at_k, propensity_scored_precision_at_k
 from widemargin.model_selection import stratified_split
@@ -49,10 +52,9 @@ MULTIPLES = (1.0, 0.5, 0.25)
 """The first values of C · mean ‖x‖² for one-vs-all, in the order of the fits."""
 PATH_MULTIPLES = (0.125, 0.5, 2.0, 8.0)
 """The same for the other families."""
-EXTENSIONS = 5  # values beyond the edge, in the ratio of those before
+EXTENSIONS, PATH_EXTENSIONS = 5, 2  # values beyond the edge, in the ratio of those before
 SCALES = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5)
-NEAR_BEST_AP = 0.995
-NEAR_BEST_LISTS = 0.997
+NEAR_BEST = 0.995
 PLACES = (1, 3, 5)
 MIN_ROWS = 100  # a hold-out of fewer than 20 rows says nothing
 HELD_OUT, MOST_HELD_OUT, FEW_HELD_OUT = 0.1, 0.2, 1000  # share of the rows; up to 20 % for 1,000 rows
@@ -62,14 +64,24 @@ LABELS_OF_PATH, LEAST_LABELS = 500, 64
 SMALL_WORK = 100_000_000  # labels × (stored values + features): a second or two for the path on all labels
 LOOSE_TOL, LOOSE_GAP = 0.1, 0.01  # a sixth less CPU; average precision changes by less than 0.001
 SEED = 0
+TINY = float(np.finfo(np.float64).tiny)
 
 Metric = tuple[str, tuple[int, ...]]
 Weights = tuple[Any, Any]
+Scores = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Numbers in place of parameters that are "auto", and how they were found."""
+    """Numbers in place of parameters that are "auto", and how they were found.
+
+    Parameters
+    ----------
+    params : dict
+        Values of parameters, for the fit.
+    tuning : dict
+        The attribute `tuning_`.
+    """
 
     params: dict[str, Any]
     tuning: dict[str, Any]
@@ -132,84 +144,102 @@ def choose_for_lists(model: Any, data: TrainingData, groups: Any = None, *, norm
     if rows is None:
         return Choice(params, _fallback(why))
     held = _HeldOut(model, data, *rows, normalize)
-    labels, tuning, weights = held.sample, None, None
+    few = len(held.learnable) <= LABELS_AT_MOST
+    has_scale = "rank_scale" in wanted and data.targets.kind != "binary" and model.loss != "logistic"
+    tuning: dict[str, Any] = _fallback("it has no effect here", "rank_scale", 0.0)
+    tried: dict[float, _Tried] = {}
     if "C" in wanted:
         tried = held.path()
         if not tried:
             return Choice(params, _fallback("time was up before the first fit"))
         params["C"], tuning = held.best_C(tried)
-        weights = tried[params["C"]].weights
-    if "rank_scale" in wanted and data.targets.kind != "binary" and model.loss != "logistic":
-        if len(held.learnable) <= LABELS_AT_MOST:
-            labels, weights = held.learnable, weights if len(labels) == len(held.learnable) else None
-        weights = weights or held.fit(params["C"], labels)
-        scales = held.best_scale(weights, labels)
-        params["rank_scale"] = scales["tried"][scales["best"]]["values"]["rank_scale"]
-        tuning = scales if tuning is None else tuning | {"rank_scale": scales}
-    return Choice(params, tuning or _fallback("rank_scale has no effect here", "rank_scale = 0"))
+    if has_scale:
+        labels = held.learnable if few else held.sample
+        scales = held.best_scale(params["C"], labels, tried)
+        params["rank_scale"] = best_value(scales)
+        if few and "C" in wanted and params["C"] != held.unit:
+            plain = held.best_scale(held.unit, labels, tried)
+            if plain["tried"][0]["mean"] > max(row["mean"] for row in scales["tried"]):
+                scales, params = plain, {"C": held.unit, "rank_scale": best_value(plain)}
+                tuning["best"] = [best_value(tuning | {"best": place}) for place in range(len(tuning["tried"]))].index(
+                    held.unit
+                )
+                tuning["notes"].append(
+                    f"C = {held.unit:.4g} has better lists than the C of the best average precision."
+                )
+        tuning = tuning | {"rank_scale": scales} if "C" in wanted else scales
+    return Choice(params, tuning)
 
 
 def choose_C(
     model: Any,
-    X: Any,
-    y: Any,
-    sample_weight: Any,
+    data: TrainingData,
     groups: Any,
     *,
     score: Callable[[Any, Any, Any], float] | str,
     metric: str,
-    targets: EncodedTargets,
+    worker: Any = None,
     param: str = "C",
-    unit: float = 1.0,
 ) -> Choice | None:
     """C of any other classifier, along a path on the rows that are not held out; None if it is a number.
 
     Parameters
     ----------
     model : estimator
-        The classifier.
-    X, y, sample_weight, groups : array-like
-        The arguments of `fit`, checked.
+        The classifier; its callback can stop the choice.
+    data : TrainingData
+        Rows as they are trained on.
+    groups : array-like of shape (n_samples,), optional
+        Rows of one group are held out together.
     score, metric : callable or str, and str
         What decides, in the form that `path` takes, and its name.
-    targets : EncodedTargets
-        The same as y, for the split.
+    worker : estimator, optional
+        What is fitted, if it is not the model itself.
     param : str
-        The parameter to set, if it is not C.
-    unit : float
-        The middle of the values of C.
+        The parameter of `worker` that is varied.
     """
     from widemargin.estimators.path import path
 
     if model.C != AUTO:
         _refuse_groups(groups)
         return None
-    held, why = _hold_out(targets.Y, sample_weight, groups)
-    if held is None:
+    rows, why = _hold_out(data.targets.Y, data.sample_weight, groups)
+    if rows is None:
         return Choice({"C": 1.0}, _fallback(why))
-    train, test = held
-    weights = None if sample_weight is None else np.asarray(sample_weight)[train]
-    worker = clone(model).set_params(C=1.0, callback=model.callback, warm_start=False)
-    known = {"X_test": _safe_indexing(X, test), "y_test": _safe_indexing(y, test), "scoring": score, "keep": "none"}
-    rows = _safe_indexing(X, train), _safe_indexing(y, train)
+    train, test = rows
+    y = data.targets.labels
+    known = {
+        "X_test": _safe_indexing(data.X, test),
+        "y_test": _safe_indexing(y, test),
+        "scoring": score,
+        "keep": "none",
+    }
+    known["sample_weight"] = None if data.sample_weight is None else data.sample_weight[train]
+    worker = clone(model if worker is None else worker).set_params(C=1.0, callback=model.callback, warm_start=False)
+    rows_of_path = _safe_indexing(data.X, train), _safe_indexing(y, train)
     found: dict[float, float] = {}
 
     def measure(values: Sequence[float]) -> None:
-        result = path(worker, *rows, values=values, param=param, sample_weight=weights, **known)
-        for place, status in enumerate(result.table["status"]):
-            if status not in (Status.STOPPED.value, Status.TIME_LIMIT.value):
-                found[result.row(place)[param]] = result.row(place)[result.score_names[0]]
+        with warnings.catch_warnings():  # of fits that are thrown away
+            warnings.simplefilter("ignore")
+            result = path(worker, *rows_of_path, values=values, param=param, **known)
+        for place in range(len(result)):
+            row = result.row(place)
+            if row["status"] not in (Status.STOPPED.value, Status.TIME_LIMIT.value):
+                found[row[param]] = row[result.score_names[0]]
 
+    is_linear = getattr(model, "kernel", "linear") == "linear" and param == "C" and not hasattr(model, "learn")
+    unit = 1.0 / max(_mean_square(data.X), TINY) if is_linear else 1.0
     measure([unit * multiple for multiple in PATH_MULTIPLES])
-    for _ in range(EXTENSIONS):
-        beyond = _beyond(found)
-        if beyond is None:
+    for _ in range(PATH_EXTENSIONS):
+        further = _beyond(found)
+        if further is None:
             break
-        measure([beyond])
+        measure([further])
     if not found:
         return Choice({"C": 1.0}, _fallback("time was up before the first fit"))
-    best = max(found.values())
-    C = next(C for C in sorted(found) if found[C] >= best - abs(best) * (1.0 - NEAR_BEST_LISTS))
+    near = [C for C in sorted(found) if found[C] >= NEAR_BEST * max(found.values())]
+    C = min(near, key=lambda C: abs(math.log(C / unit)))
     return Choice({"C": C}, _table("C", found, metric, len(test), C))
 
 
@@ -238,10 +268,11 @@ def _hold_out(Y: Any, sample_weight: Floats | None, groups: Any) -> tuple[tuple[
     return (train, test), ""
 
 
-def _fallback(why: str, what: str = "C = 1") -> dict[str, Any]:
-    """`tuning_` of a choice that was not made."""
-    note = f"{what} was not chosen by quality: {why}."
-    return {"params": ["C"], "tried": [], "metric": "", "folds": 0, "rows": 0, "best": None, "notes": [note]}
+def _fallback(why: str, param: str = "C", value: float = 1.0) -> dict[str, Any]:
+    """`tuning_` of a choice that was not made: no folds and no rows."""
+    tried = [{"values": {param: value}, "mean": None, "low": None, "high": None}]
+    note = f"{param} = {value:g} was not chosen by quality: {why}."
+    return {"params": [param], "tried": tried, "metric": "", "folds": 0, "rows": 0, "best": 0, "notes": [note]}
 
 
 def _table(param: str, found: dict[float, float], metric: str, n_rows: int, best: float) -> dict[str, Any]:
@@ -259,6 +290,12 @@ def _table(param: str, found: dict[float, float], metric: str, n_rows: int, best
     }
 
 
+def best_value(table: dict[str, Any]) -> float:
+    """The value that a table of `tuning_` says was chosen."""
+    (value,) = table["tried"][table["best"]]["values"].values()
+    return float(value)
+
+
 def _beyond(found: dict[float, float], near: float = 1.0) -> float | None:
     """A value below the smallest if that is nearly the best, or above the largest if that is the best; else None."""
     values = sorted(found)
@@ -273,11 +310,10 @@ def _beyond(found: dict[float, float], near: float = 1.0) -> float | None:
 
 
 class _Tried(NamedTuple):
-    """A fit at one value of C: its weights and intercepts, and the quality of the held-out scores."""
+    """A fit at one value of C: its weights and intercepts, and the average precision of the held-out scores."""
 
     weights: Weights
     average_precision: float
-    lists: float
 
 
 class _HeldOut:
@@ -307,6 +343,8 @@ class _HeldOut:
         self.Y, self.Y_test = data.targets.Y[self.train], data.targets.Y[self.test]
         self.learnable = np.unique(self.Y.indices)
         self.sample = self._sample()
+        self.whole: Weights | None = None  # the last fit of all labels
+        self.unit = 1.0 / max(_mean_square(self.X), TINY)
 
     def _sample(self) -> IntArray:
         """Labels for the path of C: all if that is quick, otherwise at most a fourth."""
@@ -334,39 +372,44 @@ class _HeldOut:
 
     def path(self) -> dict[float, _Tried]:
         """Fits by C, for the sampled labels: the first values, then beyond the edge while the choice is there."""
-        unit = 1.0 / max(_mean_square(self.X), np.finfo(np.float64).tiny)
-        rest, tried = [unit * multiple for multiple in MULTIPLES], dict[float, _Tried]()
+        rest, tried = [self.unit * multiple for multiple in MULTIPLES], dict[float, _Tried]()
         for _ in range(len(MULTIPLES) + EXTENSIONS):
-            precisions = {C: found.average_precision for C, found in tried.items()}
-            C = rest.pop(0) if rest else _beyond(precisions, NEAR_BEST_AP)
+            C = rest.pop(0) if rest else _beyond({C: fit.average_precision for C, fit in tried.items()}, NEAR_BEST)
             if C is None:
                 break
             nearest = min(tried, key=lambda other: abs(math.log(other / C)), default=None)
             weights = self.fit(C, self.sample, None if nearest is None else tried[nearest].weights)
             if weights is None:
                 break
-            scores = self.scores(weights)
-            precision = average_precision(scores, self.Y_test[:, self.sample])
-            tried[C] = _Tried(weights, precision, self.quality(scores, self.sample))
+            precision = average_precision(self.scores(weights), self.Y_test[:, self.sample])
+            tried[C] = _Tried(weights, precision)
         return tried
 
     def best_C(self, tried: dict[float, _Tried]) -> tuple[float, dict[str, Any]]:
-        """The smallest C that is nearly the best in both respects, or the one with the best average precision."""
-        precisions = {C: found.average_precision for C, found in tried.items()}
-        enough = NEAR_BEST_AP * max(precisions.values())
-        enough_lists = NEAR_BEST_LISTS * max(found.lists for found in tried.values())
-        near = [C for C in sorted(tried) if precisions[C] >= enough and tried[C].lists >= enough_lists]
-        best = near[0] if near else max(precisions, key=lambda C: precisions[C])
-        return best, _table("C", precisions, "average_precision", len(self.test), best) | self.notes("C", self.sample)
+        """The smallest C whose average precision is nearly the best, and the table for `tuning_`."""
+        found = {C: fit.average_precision for C, fit in tried.items()}
+        best = min(C for C in found if found[C] >= NEAR_BEST * max(found.values()))
+        return best, _table("C", found, "average_precision", len(self.test), best) | self.notes("C", self.sample)
 
-    def best_scale(self, weights: Weights | None, labels: IntArray) -> dict[str, Any]:
-        """The rank scales tried, as a table of `tuning_`; only 0 if the callback stopped the fit."""
-        name = f"{self.metric[0]}@{','.join(map(str, self.metric[1]))}"
+    def best_scale(self, C: float, labels: IntArray, tried: dict[float, _Tried]) -> dict[str, Any]:
+        """The rank scales tried at this C, as a table for `tuning_`; only 0 if the callback stopped the fit.
+
+        With all labels, the lists decide. Those of a sample say nothing, because a label has few others to compete
+        with: on yso-finna-en, they prefer q = 0 and the smallest C. Average precision then decides.
+        """
+        sampled, start = len(labels) < len(self.learnable), tried[C].weights if C in tried else None
+        if start is None or len(labels) > len(self.sample):
+            start = self.whole = self.fit(C, labels, self.whole)
+        weights = start
+        kind, places = self.metric
+        name = "average_precision" if sampled else f"{kind}@{','.join(map(str, places))}"
         found = {0.0: 0.0}
         if weights is not None:
             scores = self.scores(weights)
-            found = {q: self.quality(scores, labels, rank_scales(weights[0], q)) for q in SCALES}
-        smooth = np.polyval(np.polyfit(list(found), list(found.values()), 2), list(found)) if len(found) > 1 else [0.0]
+            measure = self.precision_of_pairs if sampled else self.quality_of_lists
+            scales = {q: rank_scales(weights[0], q).astype(np.float32) for q in SCALES}
+            found = {q: measure((scores + 1.0) * scale, labels) for q, scale in scales.items()}
+        smooth = np.polyval(np.polyfit(list(found), list(found.values()), 2), list(found)) if weights else [0.0]
         best = list(found)[int(np.argmax(smooth))]
         return _table("rank_scale", found, name, len(self.test), best) | self.notes("rank_scale", labels)
 
@@ -379,34 +422,47 @@ class _HeldOut:
             notes.append(f"{param} was chosen on {len(self.train):,} rows, as memory_limit_mb requires.")
         return {"notes": notes}
 
-    def scores(self, weights: Weights) -> npt.NDArray[np.float32]:
+    def scores(self, weights: Weights) -> Scores:
         """Scores of the held-out rows, shape (n_test, n_labels)."""
         scorer = LinearScorer(*weights)
-        return scorer.scores(self.X_test, n_threads=joblib.effective_n_jobs(self.model.n_jobs)).astype(np.float32)
+        found: Any = scorer.scores(self.X_test, n_threads=joblib.effective_n_jobs(self.model.n_jobs))
+        scores: Scores = found.astype(np.float32)
+        return scores
 
-    def quality(self, scores: npt.NDArray[np.float32], labels: IntArray, scale: Floats | None = None) -> float:
-        """The metric of the lists of these labels, ranked by their scaled scores."""
+    def worth(self, labels: IntArray) -> Floats:
+        """1 / propensity of each label."""
+        counts = np.bincount(self.data.targets.Y.indices, minlength=self.data.targets.Y.shape[1])
+        worth: Floats = 1.0 / jain_propensities(counts, self.data.X.shape[0])
+        return worth[labels]
+
+    def precision_of_pairs(self, ranked: Scores, labels: IntArray) -> float:
+        """Average precision of the pairs of row and label; for the metric psp, true ones have their worth."""
+        worth = self.worth(labels) if self.metric[0] == "psp" else None
+        return average_precision(ranked, self.Y_test[:, labels], worth)
+
+    def quality_of_lists(self, ranked: Scores, labels: IntArray) -> float:
+        """The metric of the lists of these labels."""
         kind, places = self.metric
         depth = min(max(places), len(labels))
-        ranked = scores if scale is None else (scores + 1.0) * scale
         top = np.argpartition(-ranked, depth - 1, axis=1)[:, :depth]
         order = np.argsort(-np.take_along_axis(ranked, top, axis=1), axis=1, kind="stable")
         top = np.take_along_axis(top, order, axis=1)
-        truth = self.Y_test[:, labels]
-        if kind == "psp":
-            counts = np.bincount(self.data.targets.Y.indices, minlength=self.data.targets.Y.shape[1])[labels]
-            propensities = jain_propensities(counts, self.data.X.shape[0])
-            values = [
-                propensity_scored_precision_at_k(truth, top, min(k, depth), propensities=propensities) for k in places
-            ]
-        else:
-            measure = ndcg_at_k if kind == "ndcg" else precision_at_k
-            values = [measure(truth, top, min(k, depth)) for k in places]
-        return float(np.mean(values))
+        measure: Any = {"precision": precision_at_k, "ndcg": ndcg_at_k, "psp": propensity_scored_precision_at_k}[kind]
+        further = {"propensities": 1.0 / self.worth(labels)} if kind == "psp" else {}
+        return float(np.mean([measure(self.Y_test[:, labels], top, min(k, depth), **further) for k in places]))
 
 
-def average_precision(scores: npt.NDArray[np.float32], truth: Any) -> float:
+def average_precision(scores: Scores, truth: Any, worth: Floats | None = None) -> float:
     """Average precision of all pairs of row and label in one ranking; equal scores count as ranked before.
+
+    Parameters
+    ----------
+    scores : ndarray of shape (n_samples, n_labels)
+        Scores.
+    truth : csr_array of shape (n_samples, n_labels)
+        Indicator of the true labels.
+    worth : ndarray of shape (n_labels,), optional
+        Weight of the true pairs of each label.
 
     Examples
     --------
@@ -416,12 +472,15 @@ def average_precision(scores: npt.NDArray[np.float32], truth: Any) -> float:
     >>> average_precision(np.array([[3.0, 1.0], [0.0, 2.0]]), csr_array([[1, 1], [0, 0]]))
     0.8333333333333333
     """
-    positive = np.sort(scores[truth.nonzero()])[::-1]
-    if len(positive) == 0:
+    rows, labels = truth.nonzero()
+    if len(rows) == 0:
         return 0.0
+    positive = scores[rows, labels]
+    order = np.argsort(-positive, kind="stable")
+    positive, weights = positive[order], (np.ones(len(rows)) if worth is None else worth[labels])[order]
     rank = scores.size - np.searchsorted(np.sort(scores, axis=None), positive)
-    found = len(positive) - np.searchsorted(positive[::-1], positive)
-    return float(np.mean(found / rank))
+    found = np.cumsum(weights)[len(positive) - 1 - np.searchsorted(positive[::-1], positive)]
+    return float(np.sum(weights * found / rank) / np.sum(weights))
 
 
 def _mean_square(X: Any) -> float:

@@ -224,6 +224,9 @@ class OneVsAllClassifier(LabelModel):
         <fitted>
         """
         data = training_data(self, X, y, sample_weight)
+        if AUTO not in (self.C, self.rank_scale) and groups is None:
+            self._fit_checked(data)
+            return self
         with using(self, choose_for_lists(self, data, groups)):
             self._fit_checked(data)
         return self
@@ -238,7 +241,8 @@ class OneVsAllClassifier(LabelModel):
         check_parameters(self)
         if self.loss == "logistic" and self.rank_scale not in (0.0, AUTO):
             raise ValueError("rank_scale is for loss='squared_hinge'; leave it out with loss='logistic'")
-        check_metric(self.metric)
+        if self.metric is not None:
+            check_metric(self.metric)
         if self.init_params is not None:
             start_parameters(self.init_params, self.loss)
 
@@ -318,7 +322,7 @@ class OneVsAllClassifier(LabelModel):
 
     def _set_rank_scale(self, kind: str) -> None:
         """Set `rank_scale_` and, unless it is 0, `label_scale_`, from the stored weights."""
-        self.rank_scale_ = float(self.rank_scale)
+        self.rank_scale_ = float(self.rank_scale)  # a number, also of "auto": see `using`
         if hasattr(self, "label_scale_"):
             del self.label_scale_
         if self.rank_scale_ != 0.0:
