@@ -418,7 +418,7 @@ class OutputCodeClassifier(MetaEstimatorMixin, KernelParameters, LabelModel):
         prunes_inside = own and inner is not None and inner.prune not in (0, self.prune)
         norms, defaults = "learn='l1', 'l2' or 'linf'", cast(Any, type(self).__init__).__kwdefaults__
         own_cost = "for the binary classifiers, use estimator=OneVsAllClassifier(C=…)"
-        no_loss = isinstance(self.C, Real) and bool(np.isinf(self.C))
+        no_loss = self.C != AUTO and np.isinf(cast(float, self.C))
         has_C = inner is None or "C" in inner.get_params()
         limited = learn == "l2" or inner is None or "max_iter" in inner.get_params()
         for name, belongs, why in (
