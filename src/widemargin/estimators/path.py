@@ -39,6 +39,7 @@ from widemargin.estimators.one_vs_all.classifier import OneVsAllClassifier
 from widemargin.estimators.scoring import class_numbers, top_k_accuracies, training_kernel
 from widemargin.estimators.top_k.classifier import TopKClassifier
 from widemargin.estimators.training import Estimator, check_parameters
+from widemargin.estimators.tuning import AUTO
 from widemargin.labels.encoding import encode_targets
 from widemargin.parallel import Executor, as_executor, run_tasks
 from widemargin.parallel.folders import SharedRows
@@ -88,7 +89,8 @@ def path(
     y : array-like of shape (n_samples,), indicator of shape (n_samples, n_labels), or list of label sets
         Targets.
     Cs : sequence of float, default=None
-        Distinct values of `C` in any order; they are fitted from the smallest to the largest.
+        Distinct values of `C` in any order; they are fitted from the smallest to the largest. A rank scale of "auto" is
+        0 along a path.
     ks : sequence of int, default=None
         Values of the `k` of a `TopKClassifier`; for each C they are fitted from the largest to the smallest.
     values, param : sequence of float and str, default=None
@@ -474,6 +476,8 @@ class _OneVsAllSession(_Session):
     def models(self, point: dict[str, Any], thresholds: list[float] | None) -> Iterator[Any]:
         first = {} if thresholds is None else {"prune": thresholds[0]}
         model = clone(self.estimator).set_params(**point, **first)
+        if model.rank_scale == AUTO:  # it is chosen by `fit`, on rows that a path does not hold out
+            model.rank_scale = 0.0
         result = model._fit_checked(self.data, initial=self.weights)
         self.weights = (model.coef_, model.intercept_)
         yield model
@@ -532,6 +536,8 @@ def check_grid(estimator: Estimator, Cs: Any, ks: Any, param: str | None, values
     grid = {name: _check_values(estimator, name, some) for name, some in given.items() if some is not None}
     if not grid:
         raise ValueError("there are no parameter values to try; pass Cs, ks, or param and values")
+    if "C" not in grid and getattr(estimator, "C", 1.0) == AUTO:
+        raise ValueError("path varies other parameters, but C is 'auto'; pass Cs, or give C a number")
     if hasattr(estimator, "_check_parameters"):
         for name, some in grid.items():
             for value in some:

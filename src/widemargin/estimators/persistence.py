@@ -279,6 +279,8 @@ class Codec:
             "status": model.status_.value,
             "checks_feature_names": hasattr(model, "feature_names_in_"),
         }
+        if model.C == "auto":
+            attributes["C"] = model.C_
         for name in ("index_base", "tuning"):
             if hasattr(model, f"{name}_"):
                 attributes[name] = dict(getattr(model, f"{name}_"))
@@ -328,6 +330,7 @@ class Codec:
         model.n_samples_fit_ = _checked_count(attributes["n_samples"], "n_samples")
         model.status_, model.history_ = Status(attributes["status"]), History(state.history)
         model.instruction_set_ = state.instruction_set
+        model.C_ = _checked_C(attributes["C"] if model.C == "auto" else model.C)
         if state.certificate is not None:
             model.certificate_ = _certificate(state.certificate)
             worst = model.certificate_.worst
@@ -392,6 +395,13 @@ def _checked_count(value: Any, name: str, least: int = 0) -> int:
     return value
 
 
+def _checked_C(value: Any) -> float:
+    """A positive number."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0.0:
+        raise ValueError(f"C must be a positive number; got {value!r:.50}")
+    return float(value)
+
+
 def _checked_classes(labels: Sequence[Any] | None, attributes: Mapping[str, Any], n_classes: int) -> npt.NDArray[Any]:
     """Labels in the type they had, all different, column numbers when none were stored; they must fit the kind."""
     kind, dtype = attributes["kind"], attributes["classes_dtype"]
@@ -426,7 +436,15 @@ def _certificate(stored: Mapping[str, Any]) -> Certificate:
 
 
 def _checked_tuning(stored: Any) -> dict[str, Any]:
-    """What `Tuning.to_dict` gave: names, values with their quality, and which were chosen."""
+    """What `Tuning.to_dict` gave: names, values with their quality, and which were chosen; that of `rank_scale` inside.
+
+    A choice that was not made has no folds and no rows.
+    """
+    if "rank_scale" in stored:
+        inside = _checked_tuning(stored["rank_scale"])
+        return _checked_tuning({name: part for name, part in stored.items() if name != "rank_scale"}) | {
+            "rank_scale": inside
+        }
     params, tried, notes = (stored[name] for name in ("params", "tried", "notes"))
     words = [*params, *notes, stored["metric"]]
     if set(stored) != TUNING_KEYS or not all(isinstance(word, str) for word in words) or not params or not tried:
@@ -439,10 +457,11 @@ def _checked_tuning(stored: Any) -> dict[str, Any]:
             raise ValueError("the values in the tuning record must be numbers")
     if _checked_count(stored["best"], "the index of the best value") >= len(tried):
         raise ValueError(f"the best value is number {stored['best']}, but {len(tried)} values were tried")
-    if tried[stored["best"]]["mean"] is None:
+    was_chosen = stored["folds"] != 0
+    if was_chosen and tried[stored["best"]]["mean"] is None:
         raise ValueError("the best value in the tuning record was not measured")
-    _checked_count(stored["folds"], "the number of folds", 1)
-    _checked_count(stored["rows"], "the number of held-out rows", 1)
+    _checked_count(stored["folds"], "the number of folds", int(was_chosen))
+    _checked_count(stored["rows"], "the number of held-out rows", int(was_chosen))
     return dict(stored)
 
 

@@ -13,7 +13,7 @@ import copy
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import joblib
 import numpy as np
@@ -35,6 +35,7 @@ from widemargin.estimators.training import (
     training_data,
     warn_of_pruned_gap,
 )
+from widemargin.estimators.tuning import AUTO, check_metric, choose_for_lists, using
 from widemargin.labels.encoding import EncodedTargets
 from widemargin.parallel.executors import CURRENT_EXECUTOR
 from widemargin.problems.losses import LOSSES
@@ -64,8 +65,9 @@ class OneVsAllClassifier(LabelModel):
 
     Parameters
     ----------
-    C : float, default=1.0
-        Weight of the loss against the penalty ½‖w‖²; a sum over rows, as in LIBLINEAR.
+    C : float or "auto", default=1.0
+        Weight of the loss against the penalty ½‖w‖²; a sum over rows, as in LIBLINEAR. "auto" chooses it on held-out
+        rows by the average precision of a sample of labels, before the fit to all rows.
     loss : {"squared_hinge", "logistic"}, default="squared_hinge"
         The loss of a margin m: max(0, 1 − m)² or log(1 + e^−m). With the logistic loss and a free intercept, a label
         without positive or without negative rows has no minimiser; it gets zero weights and the intercept ∓30.
@@ -90,12 +92,16 @@ class OneVsAllClassifier(LabelModel):
     prune : float, default=0.0
         Weights below this in absolute value are dropped from the stored model, which is then sparse. The
         intercept is never pruned. DiSMEC++ uses 0.01.
-    rank_scale : float, default=0.0
-        The exponent q of the rank scale. Labels are ranked by a (s + 1) − 1 with a = ‖w‖^−q, where s is a label's score
-        and w its stored weights. 0 ranks by s. A larger q favours rare labels: about 0.2 is often best for precision@k,
-        0.5 for propensity-scored precision and macro-F1. `predict_topk`, `label_scores`, `explain` and probabilities
-        use it, and `decision_function` if rows have several labels; `predict` decides by s. The certificate is that of
-        the problems, which do not depend on it. Only for the squared hinge.
+    rank_scale : float or "auto", default=0.0
+        The exponent q of the rank scale; "auto" chooses it on held-out rows, by `metric`. Labels are ranked by
+        a (s + 1) − 1 with a = ‖w‖^−q, where s is a label's score and w its stored weights. 0 ranks by s. A larger q
+        favours rare labels: about 0.2 is often best for precision@k, 0.5 for propensity-scored precision and macro-F1.
+        `predict_topk`, `label_scores`, `explain` and probabilities use it, and `decision_function` if rows have several
+        labels; `predict` decides by s. The certificate is that of the problems, which do not depend on it. Only for
+        the squared hinge; "auto" is 0 with the logistic loss and with two classes.
+    metric : str or None, default=None
+        What decides about rank_scale="auto": "precision@k", "ndcg@k" or "psp@k" (propensity-scored precision) with a
+        number for k. None is the mean of precision at 1, 3 and 5.
     fit_intercept : bool, default=True
         Whether each label has an intercept.
     regularize_intercept : bool, default=False
@@ -130,8 +136,13 @@ class OneVsAllClassifier(LabelModel):
         The labels; column numbers when an indicator matrix was given, column names when it was a data frame.
     certificate_ : Certificate
         Bounds on the optimum, summed over the labels, and the worst label.
+    C_ : float
+        The weight of the loss in use.
     rank_scale_ : float
         The exponent of the rank scale in use.
+    tuning_ : dict
+        The values tried for C="auto" and, under the key "rank_scale", for the rank scale, with their quality; or the
+        reason why C = 1 was taken. Only if one of them is "auto".
     label_scale_ : ndarray of shape (n_labels,)
         The factors a of the rank scale, 1 for labels without weights; only if `rank_scale_` is not 0.
     history_ : History
@@ -171,7 +182,7 @@ class OneVsAllClassifier(LabelModel):
     [['salt', 'sugar']]
     """
 
-    C: float = 1.0
+    C: float | str = 1.0
     _: KW_ONLY
     loss: str = "squared_hinge"
     init: str = "auto"
@@ -185,18 +196,20 @@ class OneVsAllClassifier(LabelModel):
     class_weight: dict[Any, float] | str | None = None
     max_iter: int = 1000
     warm_start: bool = False
-    rank_scale: float = 0.0
+    rank_scale: float | str = 0.0
+    metric: str | None = None
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = COMMON_CONSTRAINTS | {
         "loss": [StrOptions(set(LOSSES))],
         "init": [StrOptions(set(INITS))],
         "init_params": [dict, None],
         "gap_tol": [POSITIVE, None],
-        "rank_scale": [NONNEGATIVE],
+        "rank_scale": [NONNEGATIVE, StrOptions({AUTO})],
+        "metric": [str, None],
         "regularize_intercept": ["boolean"],
     }
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> OneVsAllClassifier:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> OneVsAllClassifier:
         """Train one problem per label.
 
         Parameters
@@ -206,10 +219,16 @@ class OneVsAllClassifier(LabelModel):
         y : array-like of shape (n_samples,), indicator of shape (n_samples, n_labels), or list of label sets
             Targets. An indicator is best given as a sparse matrix.
         <row_weights_of_fit>
+        <groups_of_fit>
 
         <fitted>
         """
-        self._fit_checked(training_data(self, X, y, sample_weight))
+        data = training_data(self, X, y, sample_weight)
+        if AUTO not in (self.C, self.rank_scale) and groups is None:
+            self._fit_checked(data)
+            return self
+        with using(self, choose_for_lists(self, data, groups)):
+            self._fit_checked(data)
         return self
 
     def __sklearn_tags__(self) -> Tags:
@@ -220,8 +239,10 @@ class OneVsAllClassifier(LabelModel):
 
     def _check_parameters(self) -> None:
         check_parameters(self)
-        if self.loss == "logistic" and self.rank_scale != 0.0:
+        if self.loss == "logistic" and self.rank_scale not in (0.0, AUTO):
             raise ValueError("rank_scale is for loss='squared_hinge'; leave it out with loss='logistic'")
+        if self.metric is not None:
+            check_metric(self.metric)
         if self.init_params is not None:
             start_parameters(self.init_params, self.loss)
 
@@ -257,7 +278,7 @@ class OneVsAllClassifier(LabelModel):
         problem = Problem.of(
             data.X,
             data.targets.Y,
-            C=self.C,
+            C=cast(float, self.C),
             loss=self.loss,
             sample_weight=data.sample_weight,
             positive_weight=positive_weight,
@@ -301,7 +322,7 @@ class OneVsAllClassifier(LabelModel):
 
     def _set_rank_scale(self, kind: str) -> None:
         """Set `rank_scale_` and, unless it is 0, `label_scale_`, from the stored weights."""
-        self.rank_scale_ = float(self.rank_scale)
+        self.rank_scale_ = float(self.rank_scale)  # a number, also of "auto": see `using`
         if hasattr(self, "label_scale_"):
             del self.label_scale_
         if self.rank_scale_ != 0.0:
