@@ -43,6 +43,7 @@ from widemargin.estimators.training import (
 )
 from widemargin.labels.encoding import LabelEncoding
 from widemargin.metrics.lists import Tied, find_tied
+from widemargin.metrics.propensity import FEWEST_SAMPLES
 from widemargin.model_io import ModelState
 from widemargin.problems.kernels import PrecomputedKernel, TrainingKernel, make_kernel, resolve_gamma
 from widemargin.problems.probabilities import Calibration, Method
@@ -54,6 +55,7 @@ __all__ = [
     "TopK",
     "class_numbers",
     "keep_support_vectors",
+    "label_propensities",
     "tag_kernel",
     "top_k_accuracies",
     "training_kernel",
@@ -632,6 +634,17 @@ def top_k_accuracies(model: Any, X: Any, classes: npt.NDArray[np.int64], ks: lis
         hits += len(truth) * np.asarray(metrics.top_k_accuracy(truth, by_number, ks, n_labels=n_classes))
     accuracies: npt.NDArray[np.float64] = hits / n_rows
     return accuracies
+
+
+def label_propensities(model: Any, n_labels: int, **parameters: float) -> npt.NDArray[np.float64]:
+    """Propensities by the model's training rows, shape (n_labels,), with A and B of `jain_propensities` as parameters.
+
+    The columns after those of the model are labels that it does not know. The formula needs 3 rows; a model of fewer
+    rows is treated as one of 3.
+    """
+    counts = np.zeros(n_labels)
+    counts[: len(model.label_counts_)] = model.label_counts_
+    return metrics.jain_propensities(counts, max(model.n_samples_fit_, FEWEST_SAMPLES), **parameters)
 
 
 def class_numbers(classes: npt.NDArray[Any], y: Any) -> npt.NDArray[np.int64]:

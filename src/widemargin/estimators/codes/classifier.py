@@ -383,6 +383,11 @@ class OutputCodeClassifier(MetaEstimatorMixin, KernelParameters, LabelModel):
                 raise ValueError(f"OutputCodeClassifier: estimator must be None or a classifier; got {inner!r}")
             if own:
                 inner._check_parameters()
+                if inner.class_weight == "propensity":
+                    raise ValueError(
+                        "OutputCodeClassifier: class_weight='propensity' of the estimator is for several labels per "
+                        "row; use class_weight='balanced'"
+                    )
         drawn = isinstance(self.code, str) and self.code in DRAWN_KINDS
         prunes_inside = own and inner is not None and inner.prune not in (0, self.prune)
         norms, defaults = "learn='l1', 'l2' or 'linf'", cast(Any, type(self).__init__).__kwdefaults__
