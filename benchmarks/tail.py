@@ -29,6 +29,7 @@ from rivals_from_pypi.tasks import TASKS, make_folder
 from widemargin import OneVsAllClassifier
 from widemargin.metrics import jain_propensities, precision_at_k, propensity_scored_precision_at_k
 from widemargin.metrics.lists import hits
+from widemargin.metrics.propensity import gains_of_rows
 
 SETS = ("debian-tags", "yso-finna-en")
 WEIGHTS = (None, "propensity")
@@ -70,22 +71,12 @@ def propensities_of(Y):
     return jain_propensities(np.bincount(Y.indices, minlength=Y.shape[1]), Y.shape[0])
 
 
-def gains(Y, lists, p):
-    """Gain of each row and place k of `PLACES`, and the attainable one, shape (n_rows, 3) each."""
-    worth = np.append(1.0 / p, 0.0)
-    gain = np.cumsum(hits(lists, Y) * worth[lists], axis=1)
-    best = np.zeros(lists.shape)
-    for row, (start, end) in enumerate(zip(Y.indptr[:-1], Y.indptr[1:], strict=True)):
-        largest = -np.sort(-worth[Y.indices[start:end]])[: lists.shape[1]]
-        best[row, : len(largest)] = largest
-    columns = np.array(PLACES) - 1
-    return gain[:, columns], np.cumsum(best, axis=1)[:, columns]
-
-
 def differences(Y, ours, theirs, p):
     """Cells of P@1 and PSP@1/3/5: ours minus theirs ± the half-width of the 95 % interval."""
     first = hits(ours[:, :1], Y)[:, 0].astype(float) - hits(theirs[:, :1], Y)[:, 0]
-    (a, best), (b, _) = gains(Y, ours, p), gains(Y, theirs, p)
+    columns = np.array(PLACES) - 1
+    (a, best), (b, _) = (gains_of_rows(Y, lists, hits(lists, Y), p) for lists in (ours, theirs))
+    a, b, best = a[:, columns], b[:, columns], best[:, columns]
     D = (a - b).sum(axis=0) / best.sum(axis=0)
     outcomes = np.column_stack([first, D + ((a - b) - D * best) / best.mean(axis=0)])
     half = NORMAL_95 * outcomes.std(axis=0, ddof=1) / np.sqrt(len(outcomes))

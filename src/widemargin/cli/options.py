@@ -377,6 +377,10 @@ OPTIONS: list[Option] = [
            0.55),
     Option("propensity_b", "--propensity-b", float, "Parameter B in the propensity model of Jain et al.", "evaluate",
            1.5),
+    Option("taxonomy", "--taxonomy", Path, "Predict sets that contain all ancestors of their labels, and print them "
+           "with their probabilities. Each line of the file has the names of a child and its parent, separated by a "
+           "tab; labels may have several parents. This requires several labels per row and train --calibrate.",
+           "predict", metavar="TSV"),
     Option("explain", "--explain", bool, "Show how much each feature contributes to the scores (only for models with "
            "linear scores).", "predict", False),
     Option("explain_features", "--explain-features", int, "Number of features to show in each explanation with "

@@ -607,8 +607,8 @@ class Scoring:
 
     They are the model's own `score`, scikit-learn's by name, any function, and rankings at k. Names such as
     "precision@5" are rankings of the top labels: precision, recall, ndcg or psp with several labels per row,
-    top_k_accuracy with one. Several of them share one prediction. Memory: the top labels of every row, up to the largest k; for
-    top_k_accuracy, blocks of rows with all classes.
+    top_k_accuracy with one. Several of them share one prediction. Memory: the top labels of every row, up to the
+    largest k; for top_k_accuracy, blocks of rows with all classes.
     """
 
     def __init__(self, scoring: Any) -> None:

@@ -31,6 +31,7 @@ from widemargin._docstrings import with_shared_passages
 from widemargin._frames import MOST_ROWS, data_frame, html_table
 from widemargin.data.normalize import l2_normalize_rows
 from widemargin.estimators.calibration import BYTES_PER_MB, Calibrator, if_calibrated
+from widemargin.estimators.closed_sets import closed_blocks
 from widemargin.estimators.explanation import Explanation, explain_labels, weights_of_rows
 from widemargin.estimators.persistence import Codec
 from widemargin.estimators.training import (
@@ -42,6 +43,7 @@ from widemargin.estimators.training import (
     refuse_texts,
 )
 from widemargin.labels.encoding import LabelEncoding
+from widemargin.labels.graph import as_label_graph
 from widemargin.metrics.lists import Tied, find_tied
 from widemargin.metrics.propensity import FEWEST_SAMPLES
 from widemargin.model_io import ModelState
@@ -387,6 +389,28 @@ class LabelModel(CommonParameters, ClassifierMixin, BaseEstimator):
             As in `predict_proba`; 0 where there is no label. Only calibrated models have this method.
         """
         return self.calibrator.some_probabilities(self._check_rows(X), indices)
+
+    @if_calibrated
+    def predict_closed(self, X: Any, taxonomy: Any) -> Any:
+        """Predict label sets that contain all ancestors of their labels in a tree or a graph over the labels.
+
+        The probabilities are made consistent: an ancestor is at least as probable as its descendants. Each row then
+        gets the closed set with the largest expected F1, estimated from them (`widemargin.labels.graph`).
+
+        <rows_to_label>
+        taxonomy : LabelGraph, Taxonomy, dict or networkx.DiGraph
+            The graph, which contains all labels of the model. Nodes that are not labels of the model get the
+            probability of their most probable descendant. Labels with several parents require a `LabelGraph`.
+
+        Returns
+        -------
+        csr_array of int64 of shape (n_samples, n_nodes)
+            Indicator whose columns are the `nodes` of the graph or taxonomy, as `hierarchical_f1` takes it. Only
+            calibrated multi-label models have this method.
+        """
+        graph, X = as_label_graph(taxonomy), self._check_rows(X)
+        blocks = [sp.csr_array(chosen, dtype=np.int64) for _, chosen in closed_blocks(self, X, graph)]
+        return sp.vstack(blocks or [sp.csr_array((0, graph.n_nodes), dtype=np.int64)], format="csr")
 
     def to_state(self) -> ModelState:
         """The fitted model as arrays and JSON values."""
