@@ -270,6 +270,7 @@ class OneVsAllClassifier(LabelModel):
         self, data: TrainingData, start: tuple[Any, Any] | None = None, memory_limit_mb: float | None = None
     ) -> Plan:
         """What is minimised, and how; `memory_limit_mb` replaces the parameter of that name."""
+        positive_weight: Floats | None
         if self.class_weight == "propensity":
             positive_weight, negative_weight = self._inverse_propensities(data.targets), None
         else:
