@@ -143,7 +143,8 @@ def main() -> int:
     about = (
         f"One-vs-all with C = 0.25 and prune = 0.01. {n_settings} settings for rare labels were tried: q in "
         f"{', '.join(map(str, SCALES))}, with and without propensity weights. The mean of PSP@1/3/5 on a fifth of the "
-        "training rows chose one of them; q = 0 is shown for comparison. P and PSP are those of the test rows."
+        "training rows chose one of them; q = 0 is shown for comparison. The range of q comes from earlier "
+        "measurements, some of them on these test rows. P and PSP are those of the test rows."
     )
     versus = (
         "The chosen setting minus omikuji's defaults on the test rows, ± the half-width of the paired 95 % interval:"

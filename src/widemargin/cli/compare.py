@@ -103,12 +103,13 @@ def print_comparison(result: Comparison, title: str, *, brief: bool = False) -> 
 
 
 HEADINGS = {"top_k_accuracy@1": "accuracy", "hierarchical_f1": "hier. F1", "tree_loss": "tree loss"}
+SHORT = {"precision": "P", "psp": "PSP"}  # both are shown for several labels per row
 
 
 def heading(metric: str) -> str:
-    """Heading of a column: a word, or the depth of a list."""
+    """Heading of a column: a word, or the depth of a list, with its metric if the table has several."""
     word, _, depth = metric.partition("@")
-    return HEADINGS.get(metric) or f"{'PSP' if word == 'psp' else ''}@{depth}"
+    return HEADINGS.get(metric) or f"{SHORT.get(word, '')}@{depth}"
 
 
 def notes(result: Comparison) -> list[str]:

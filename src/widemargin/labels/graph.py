@@ -228,13 +228,12 @@ class LabelGraph:
     def _families(self) -> list[tuple[IntArray, IntArray, IntArray]]:
         """Parents of each level, the lowest first: their numbers, where their children start, and the children."""
         children = sparse.csr_array(self.parents.T)
+        inner = np.flatnonzero(np.diff(children.indptr))
         families = []
-        n_children = np.diff(children.indptr)
-        for level in range(self.height - 1, -1, -1):
-            above = np.flatnonzero((self.level == level) & (n_children > 0))
+        for above in np.split(inner, np.searchsorted(self.level[inner], np.arange(1, self.height)))[::-1]:
             below = children[above]
             families.append((above, below.indptr[:-1].astype(np.intp), below.indices.astype(np.intp)))
-        return families
+        return families if inner.size else []
 
     @property
     def height(self) -> int:

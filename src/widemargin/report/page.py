@@ -240,10 +240,7 @@ def _quality_of_labels(outcome: Outcome) -> list[Fact]:
     return [
         *(Fact(f"Precision@{k}", _share(float(v))) for k, v in zip(ks, precision, strict=True)),
         Fact(f"nDCG@{ks[-1]}", _share(float(ndcg)), "order of the top labels"),
-        *(
-            Fact(f"PSP@{k}", _share(float(v)), "precision, rare labels count more")
-            for k, v in zip(ks, psp, strict=True)
-        ),
+        *(Fact(f"PSP@{k}", _share(float(v)), "rare labels count more") for k, v in zip(ks, psp, strict=True)),
         Fact("Micro F1", _share(micro.f1), f"precision {micro.precision:.2f}, recall {micro.recall:.2f}"),
         _macro_f1(outcome),
     ]

@@ -109,9 +109,11 @@ class OneVsAllClassifier(LabelModel):
         for several labels per row, gives the positive rows of label j the factor 1 / p_j, with the propensities of
         `jain_propensities`: rare labels, which are often missing from the label sets, count more. The certificate is
         that of the weighted problem.
-    propensity_A, propensity_B : float, default=0.55 and 1.5
-        Parameters of these propensities, only for ``class_weight="propensity"``: 0.5 and 0.4 suit Wikipedia sets, 0.6
-        and 2.6 Amazon sets. They are computed from numbers of rows, whatever their `sample_weight`.
+    propensity_A : float, default=0.55
+        Parameter A of these propensities, only for ``class_weight="propensity"``; 0.5 suits Wikipedia sets, 0.6 Amazon
+        sets. Propensities are computed from numbers of rows, whatever their `sample_weight`.
+    propensity_B : float, default=1.5
+        Their parameter B; 0.4 suits Wikipedia sets, 2.6 Amazon sets.
     max_iter : int, default=1000
         Largest number of Newton iterations per label. Text needs about 20; nearly separable rows with a very large C
         need up to 200.
@@ -299,8 +301,9 @@ class OneVsAllClassifier(LabelModel):
         """Factor 1 / p of the positive rows of each label, shape (n_labels,).
 
         The unbiased estimate of a loss on complete label sets gives them 2 / p − 1 (Qaraei, Schultheis, Gupta and
-        Babbar, 2021). With the rank scale, 1 / p is slightly better and costs less precision. PSP@1/3/5 and P@1 on a
-        held-out fifth of the training rows, C = 0.25:
+        Babbar, 2021). That has the higher PSP without the rank scale q. With q chosen for PSP, which is better still,
+        the two differ by less than .002, and 1 / p costs less precision. PSP@1/3/5 and P@1 on a held-out fifth of the
+        training rows, C = 0.25:
 
             debian-tags     q = 0.5   1 / p      .6685 .7258 .7413, P@1 .8237     q = 0   .5824 .6733 .7081, P@1 .8854
                                       2 / p − 1  .6676 .7245 .7395, P@1 .8144             .5920 .6785 .7120, P@1 .8816
