@@ -321,7 +321,7 @@ def decide_closed(probabilities: Any, graph: LabelGraph) -> Any:
     """The closed sets of labels with the largest expected F1, by a plug-in estimate.
 
     The probabilities are made consistent (`LabelGraph.consistent`). Then each row gets the closed set S with the
-    largest 2 Σ_{i∈S} p_i / (|S| + Σ_i p_i); a single root above all other nodes does not count in it.
+    largest 2 Σ_{i∈S} p_i / (m + Σ_i p_i), where m is the size of S; a single root above all other nodes does not count.
 
     Parameters
     ----------
