@@ -19,6 +19,7 @@ _PUBLIC: dict[str, str | None] = {
     "HierarchicalClassifier": "widemargin.estimators.tree.classifier",
     "History": "widemargin.solvers.result",
     "LabelExplanation": "widemargin.estimators.explanation",
+    "LabelGraph": "widemargin.labels.graph",
     "OneVsAllClassifier": "widemargin.estimators.one_vs_all.classifier",
     "Orthogonality": "widemargin.estimators.tree.model",
     "OutputCodeClassifier": "widemargin.estimators.codes.classifier",

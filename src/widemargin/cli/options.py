@@ -177,8 +177,8 @@ NUMBERS = (
 )
 A_TABLE = "a table with text columns (.csv, .tsv, .jsonl, .parquet; all but .parquet also as .gz)"
 METRICS = (
-    "top_k_accuracy@k for one label per row, precision@k for several labels per row; for labels in a tree, also "
-    "hierarchical_f1 and at_or_below@k."
+    "top_k_accuracy@k for one label per row; precision@k or psp@k (propensity-scored precision) for several labels per "
+    "row; for labels in a tree, also hierarchical_f1 and at_or_below@k."
 )
 
 # Rows that have most of their columns in common.
@@ -245,9 +245,10 @@ OPTIONS: list[Option] = [
     Option("normalize", "--normalize/--no-normalize", bool, "Scale rows to unit length.", "convert", False),
     Option("intercept", "--intercept/--no-intercept", bool, "Learn an intercept for each label.", "train", True,
            parameter="fit_intercept", inside=True),
-    Option("class_weight", "--class-weight", ("none", "balanced"), "With 'balanced', the positive and the negative "
-           "rows of each label (one-vs-all), or the rows of each class (other methods), have the same total weight.",
-           "train", "none", parameter="class_weight"),
+    Option("class_weight", "--class-weight", ("none", "balanced", "propensity"), "With 'balanced', the positive and "
+           "the negative rows of each label (one-vs-all), or the rows of each class (other methods), have the same "
+           "total weight. With 'propensity' (one-vs-all with several labels per row), the positive rows of rare labels "
+           "count more.", "train", "none", parameter="class_weight"),
     Option("calibrate", "--calibrate", ("sigmoid", "isotonic"), "Learn to convert scores to probabilities, using a "
            "sigmoid or a step function; this requires three more fits, each on a subset of the rows. predict then "
            "outputs probabilities.", "train"),
@@ -262,6 +263,10 @@ OPTIONS: list[Option] = [
     one_vs_all("rank_scale", "--rank-scale", float, "Exponent q of the rank scale: labels are ranked by their scores "
                "divided by the norm of their weights to this power, which favours rare labels; 0 ranks by the scores.",
                shown="0"),
+    Option("propensity_a", "--propensity-a", float, "Parameter A in the propensity model of --class-weight propensity.",
+           "train", shown="0.55", panel=ONE_VS_ALL, methods=("one-vs-all",), parameter="propensity_A"),
+    Option("propensity_b", "--propensity-b", float, "Parameter B in the propensity model of --class-weight propensity.",
+           "train", shown="1.5", panel=ONE_VS_ALL, methods=("one-vs-all",), parameter="propensity_B"),
     one_vs_all("regularize_intercept", "--regularize-intercept/--no-regularize-intercept", bool, "Penalise the "
                "intercept like a weight; top-k always does this."),
     Option("k", "--k -k", int, "Train the model to rank the true class (top-k) or the correct child (per-node) among "
@@ -372,6 +377,10 @@ OPTIONS: list[Option] = [
            0.55),
     Option("propensity_b", "--propensity-b", float, "Parameter B in the propensity model of Jain et al.", "evaluate",
            1.5),
+    Option("taxonomy", "--taxonomy", Path, "Predict sets that contain all ancestors of their labels, and print them "
+           "with their probabilities. Each line of the file has the names of a child and its parent, separated by a "
+           "tab; labels may have several parents. This requires several labels per row and train --calibrate.",
+           "predict", metavar="TSV"),
     Option("explain", "--explain", bool, "Show how much each feature contributes to the scores (only for models with "
            "linear scores).", "predict", False),
     Option("explain_features", "--explain-features", int, "Number of features to show in each explanation with "

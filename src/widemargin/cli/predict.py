@@ -31,9 +31,11 @@ from widemargin.cli import inputs
 from widemargin.cli.console import stdout_is_utf8
 from widemargin.cli.options import Given, columns, executor_of
 from widemargin.data.tables import TextRows, is_table
+from widemargin.estimators.closed_sets import closed_blocks
 from widemargin.estimators.scoring import LabelModel, TopK
 from widemargin.exceptions import DataFormatError, MissingExtraError
 from widemargin.files import atomic_file, check_file_target, refuse_input_as_output
+from widemargin.labels.graph import LabelGraph
 
 __all__ = ["label_ranges", "predict_in_parts", "predict_part", "run"]
 
@@ -46,12 +48,15 @@ OURS = {"labels", "scores", "probabilities", "explanations"}
 ROWS_PER_BLOCK = 8192  # of arrays; text files come in blocks of bytes
 ENDINGS = {"csv": ".csv", "tsv": ".tsv", "json": ".jsonl", "parquet": ".parquet"}
 
+Row = tuple[list[Any], list[Any], list[float], list[float] | None, Any]
+"""Kept columns, labels, scores, probabilities if the model is calibrated, and the explanation if there is one."""
+
 
 def run(given: Given) -> None:
     """Write the predictions of all rows; a file appears under its name only when it is complete."""
     if given.out is not None:
         check_file_target(given.out)
-    refuse_input_as_output(given.out or STANDARD_OUTPUT, given.data, given.model)
+    refuse_input_as_output(given.out or STANDARD_OUTPUT, given.data, given.model, given.taxonomy)
     one_text = given.text if given.data is None else None
     if given.data is None and one_text is None:
         raise ValueError("DATA is missing; name a file, use - for standard input, or pass a single text with --text")
@@ -61,7 +66,8 @@ def run(given: Given) -> None:
     model.n_jobs, calibrated = given.jobs, hasattr(model, "calibration_")
     # A probability may depend on the scores of other labels.
     joint = calibrated and (model.kind_ != "multilabel" or hasattr(model, "taxonomy_"))
-    here = given.explain or joint
+    graph = None if given.taxonomy is None else _graph(model, given)
+    here = given.explain or joint or graph is not None
     if here and not (executor is None and given.memory_limit is None):
         what = "explanations" if given.explain else "probabilities of labels that depend on each other"
         raise ValueError(
@@ -75,6 +81,10 @@ def run(given: Given) -> None:
         if rows is None:  # empty input gives empty output
             write([])
             return
+        if graph is not None:
+            for block in _blocks(rows):
+                write(map(line_of, _closed_sets(model, block, graph, kept, shown)))
+            return
         limits = {"memory_limit_mb": given.memory_limit, "n_threads": model._n_threads()}
         for top, block in predict_in_parts(model, given.model, rows, k, executor=executor, **limits):
             probabilities = why = None
@@ -83,6 +93,32 @@ def run(given: Given) -> None:
             if given.explain:
                 why = [model.explain(block[[row]], k=k) for row in range(len(top.indices))]
             write(map(line_of, _found(top, probabilities, why, kept, given.threshold, shown)))
+
+
+def _graph(model: Any, given: Given) -> LabelGraph:
+    """The graph of --taxonomy; an error for options that do not go with it, or a model without probabilities."""
+    for name in ("k", "threshold", "explain"):
+        if name in given.raw:
+            raise ValueError(
+                f"--{name} does not apply to --taxonomy, which predicts a set of labels per row; leave out one of them"
+            )
+    if model.kind_ != "multilabel" or not hasattr(model, "calibration_"):
+        raise ValueError(
+            "--taxonomy requires a calibrated model with several labels per row; train it with --calibrate sigmoid"
+        )
+    return LabelGraph.from_tsv(given.taxonomy)
+
+
+def _closed_sets(
+    model: Any, X: Any, graph: LabelGraph, kept: Iterator[list[Any]], shown: dict[str, str]
+) -> Iterator[Row]:
+    """The closed sets of a block of rows, the most probable node first; nodes have probabilities, but no scores."""
+    for probabilities, chosen in closed_blocks(model, model._check_rows(X), graph):
+        for p, mask in zip(probabilities, chosen, strict=True):
+            nodes = np.flatnonzero(mask)
+            nodes = nodes[np.argsort(-p[nodes], kind="stable")]  # among equals, ancestors come first
+            names = [graph.nodes[node] for node in nodes.tolist()]
+            yield next(kept, []), [shown.get(str(name), name) for name in names], [], p[nodes].tolist(), None
 
 
 def _rows(
@@ -136,8 +172,6 @@ def _of_scores(model: Any, top: TopK) -> Any:
     return found
 
 
-Row = tuple[list[Any], list[Any], list[float], list[float] | None, Any]
-"""Kept columns, labels, scores, probabilities if the model is calibrated, and the explanation if there is one."""
 Writer = tuple[Callable[[Row], Any], Callable[[Iterable[Any]], object]]
 """What a row becomes in the format of the output, and a function that writes some of these."""
 
@@ -172,6 +206,8 @@ def _writer(given: Given, k: int, calibrated: bool) -> Iterator[Writer]:
     keep = given.keep or []
     if given.explain and kind in ("csv", "parquet"):
         raise ValueError(f"explanations cannot be written as {kind}; use --format tsv or jsonl")
+    if given.taxonomy is not None and kind == "csv":
+        raise ValueError("the sets of --taxonomy have no fixed number of columns; use --format tsv, jsonl or parquet")
     if kind in ("jsonl", "parquet") and not OURS.isdisjoint(keep):
         raise ValueError(
             f"--keep {','.join(keep)}: {', '.join(sorted(OURS))} are names of output columns; rename the table column"
@@ -330,6 +366,15 @@ def predict_part(
     return np.where(indices >= 0, indices + label_range[0], indices), scores
 
 
+def _blocks(rows: Any) -> Iterator[Any]:
+    """Blocks of the rows of a stream or of an array."""
+    if hasattr(rows, "blocks"):
+        yield from rows.blocks()
+        return
+    for start in range(0, rows.shape[0], ROWS_PER_BLOCK):
+        yield rows[start : start + ROWS_PER_BLOCK]
+
+
 def predict_in_parts(
     model: Any,
     folder: str | os.PathLike[str],
@@ -366,12 +411,7 @@ def predict_in_parts(
     """
     ranges = None if memory_limit_mb is None else label_ranges(model, memory_limit_mb)
     if executor is None and ranges is None:
-        if hasattr(rows, "blocks"):
-            for block in rows.blocks():
-                yield model.predict_topk(block, k), block
-            return
-        for start in range(0, rows.shape[0], ROWS_PER_BLOCK):
-            block = rows[start : start + ROWS_PER_BLOCK]
+        for block in _blocks(rows):
             yield model.predict_topk(block, k), block
         return
     from widemargin.data.stream import rows_of_array, store_of_rows

@@ -452,7 +452,9 @@ class _HeldOut:
     def worth(self, labels: IntArray) -> Floats:
         """1 / propensity of each label."""
         counts = np.bincount(self.data.targets.Y.indices, minlength=self.data.targets.Y.shape[1])
-        worth: Floats = 1.0 / jain_propensities(counts, self.data.X.shape[0])
+        worth: Floats = 1.0 / jain_propensities(
+            counts, self.data.X.shape[0], self.model.propensity_A, self.model.propensity_B
+        )
         return worth[labels]
 
     def precision_of_pairs(self, ranked: Scores, labels: IntArray) -> float:

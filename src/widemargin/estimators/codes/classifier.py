@@ -414,6 +414,11 @@ class OutputCodeClassifier(MetaEstimatorMixin, KernelParameters, LabelModel):
                         "OutputCodeClassifier: C and rank_scale of the estimator must be numbers; use C='auto' of "
                         "OutputCodeClassifier"
                     )
+                if inner.class_weight == "propensity":
+                    raise ValueError(
+                        "OutputCodeClassifier: class_weight='propensity' of the estimator is for several labels per "
+                        "row; use class_weight='balanced'"
+                    )
         drawn = isinstance(self.code, str) and self.code in DRAWN_KINDS
         prunes_inside = own and inner is not None and inner.prune not in (0, self.prune)
         norms, defaults = "learn='l1', 'l2' or 'linf'", cast(Any, type(self).__init__).__kwdefaults__

@@ -27,6 +27,7 @@ from widemargin.estimators.training import (
     HARMLESS_GAP,
     NONNEGATIVE,
     POSITIVE,
+    Floats,
     TrainingData,
     check_parameters,
     class_factors,
@@ -37,6 +38,7 @@ from widemargin.estimators.training import (
 )
 from widemargin.estimators.tuning import AUTO, check_metric, choose_for_lists, using
 from widemargin.labels.encoding import EncodedTargets
+from widemargin.metrics.propensity import JAIN_A, JAIN_B, jain_propensities
 from widemargin.parallel.executors import CURRENT_EXECUTOR
 from widemargin.problems.losses import LOSSES
 from widemargin.problems.scores import rank_scales
@@ -107,9 +109,17 @@ class OneVsAllClassifier(LabelModel):
     regularize_intercept : bool, default=False
         Whether the intercept is part of the penalty, as in LIBLINEAR's `-B 1`; free by default (`-B 1 -R`).
     <normalize>
-    class_weight : dict, "balanced" or None, default=None
+    class_weight : dict, "balanced", "propensity" or None, default=None
         Factors on the weights of a label's positive rows, `{label: factor}`; in a binary problem, on the rows of each
-        class. "balanced" gives the positive and the negative rows of every label the same total weight.
+        class. "balanced" gives the positive and the negative rows of every label the same total weight. "propensity",
+        for several labels per row, gives the positive rows of label j the factor 1 / p_j, with the propensities of
+        `jain_propensities`: rare labels, which are often missing from the label sets, count more. The certificate is
+        that of the weighted problem.
+    propensity_A : float, default=0.55
+        Parameter A of these propensities, only for ``class_weight="propensity"``; 0.5 suits Wikipedia sets, 0.6 Amazon
+        sets. Propensities are computed from numbers of rows, whatever their `sample_weight`.
+    propensity_B : float, default=1.5
+        Their parameter B; 0.4 suits Wikipedia sets, 2.6 Amazon sets.
     max_iter : int, default=1000
         Largest number of Newton iterations per label. Text needs about 20; nearly separable rows with a very large C
         need up to 200.
@@ -194,6 +204,8 @@ class OneVsAllClassifier(LabelModel):
     regularize_intercept: bool = False
     normalize: bool = False
     class_weight: dict[Any, float] | str | None = None
+    propensity_A: float = JAIN_A
+    propensity_B: float = JAIN_B
     max_iter: int = 1000
     warm_start: bool = False
     rank_scale: float | str = 0.0
@@ -204,6 +216,9 @@ class OneVsAllClassifier(LabelModel):
         "init": [StrOptions(set(INITS))],
         "init_params": [dict, None],
         "gap_tol": [POSITIVE, None],
+        "class_weight": [dict, StrOptions({"balanced", "propensity"}), None],
+        "propensity_A": [NONNEGATIVE],
+        "propensity_B": [POSITIVE],
         "rank_scale": [NONNEGATIVE, StrOptions({AUTO})],
         "metric": [str, None],
         "regularize_intercept": ["boolean"],
@@ -243,6 +258,10 @@ class OneVsAllClassifier(LabelModel):
             raise ValueError("rank_scale is for loss='squared_hinge'; leave it out with loss='logistic'")
         if self.metric is not None:
             check_metric(self.metric)
+        if self.class_weight != "propensity" and (self.propensity_A, self.propensity_B) != (JAIN_A, JAIN_B):
+            raise ValueError(
+                "propensity_A and propensity_B apply only to class_weight='propensity'; set it, or leave them out"
+            )
         if self.init_params is not None:
             start_parameters(self.init_params, self.loss)
 
@@ -274,7 +293,11 @@ class OneVsAllClassifier(LabelModel):
         self, data: TrainingData, start: tuple[Any, Any] | None = None, memory_limit_mb: float | None = None
     ) -> Plan:
         """What is minimised, and how; `memory_limit_mb` replaces the parameter of that name."""
-        positive_weight, negative_weight = class_factors(self.class_weight, data.targets, data.sample_weight)
+        positive_weight: Floats | None
+        if self.class_weight == "propensity":
+            positive_weight, negative_weight = self._inverse_propensities(data.targets), None
+        else:
+            positive_weight, negative_weight = class_factors(self.class_weight, data.targets, data.sample_weight)
         problem = Problem.of(
             data.X,
             data.targets.Y,
@@ -294,6 +317,27 @@ class OneVsAllClassifier(LabelModel):
             n_threads=joblib.effective_n_jobs(self.n_jobs),
             memory_limit_mb=memory_limit_mb or self.memory_limit_mb,
         )
+
+    def _inverse_propensities(self, targets: EncodedTargets) -> Floats:
+        """Factor 1 / p of the positive rows of each label, shape (n_labels,).
+
+        The unbiased estimate of a loss on complete label sets gives them 2 / p − 1 (Qaraei, Schultheis, Gupta and
+        Babbar, 2021). That has the higher PSP without the rank scale q. With q chosen for PSP, which is better still,
+        the two differ by less than .002, and 1 / p costs less precision. PSP@1/3/5 and P@1 on a held-out fifth of the
+        training rows, C = 0.25:
+
+            debian-tags     q = 0.5   1 / p      .6685 .7258 .7413, P@1 .8237     q = 0   .5824 .6733 .7081, P@1 .8854
+                                      2 / p − 1  .6676 .7245 .7395, P@1 .8144             .5920 .6785 .7120, P@1 .8816
+            rcv1v2-subsets  q = 0.7   1 / p      .7924 .8514 .8932, P@1 .9351     q = 0   .6960 .8302 .8771, P@1 .9601
+                                      2 / p − 1  .7920 .8509 .8933, P@1 .9326             .7014 .8325 .8806, P@1 .9594
+        """
+        if targets.kind != "multilabel":
+            raise ValueError(
+                "class_weight='propensity' is for several labels per row, some of which are missing; use "
+                "class_weight='balanced' for one label per row"
+            )
+        counts = np.bincount(targets.Y.indices, minlength=targets.n_classes)
+        return 1.0 / jain_propensities(counts, targets.Y.shape[0], A=self.propensity_A, B=self.propensity_B)
 
     def _previous_weights(self, data: TrainingData) -> tuple[Any, Any] | None:
         """Weights of the previous fit when they can be continued."""
