@@ -1,12 +1,5 @@
-"""Goals: a rule chosen on 10% of the training rows raises micro-F1 and macro-F1 on the test rows well above those of
-the sign of the score; and labels accepted at a precision target reach it on new rows in at least 91 of 100 splits.
-
-First table: F1 on the test rows, macro-F1 averaged over the labels that occur in them. "sign" is `predict` without a
-rule. The rules are chosen with a model of C = 0.25 trained on 90% of the training rows, and used by a model of all
-training rows; CPU seconds include both fits.
-
-Second table: test rows are split at random 100 times. One half chooses the rule of a model of all training rows with
-`precision_target`, the other half measures the precision of the accepted labels.
+"""Goals: a rule chosen on held-out rows raises micro-F1 and macro-F1 well above those of the sign of the score; and
+labels accepted at a precision target reach it on new rows in at least 91 of 100 random splits.
 
     WIDEMARGIN_DATA=… python benchmarks/decisions.py [SET …]
 """
@@ -21,7 +14,7 @@ from sklearn.base import clone
 
 from _common import describe_machine, find_data, format_table, write_result
 from widemargin import OneVsAllClassifier, read_xmc
-from widemargin.estimators.decisions import fit_rule
+from widemargin.estimators.decisions import ACCEPTED_PER_ROW, fit_acceptance
 from widemargin.metrics import micro_f1, precision_recall_f1
 from widemargin.problems.scores import rank_scales
 
@@ -29,21 +22,29 @@ from widemargin.problems.scores import rank_scales
 SETS = {
     "debian-tags": ("debian-tags/tags_train.txt.gz", "debian-tags/tags_test.txt.gz", (0.9, 0.95)),
     "bibtex": ("bibtex/train_idx.txt", "bibtex/test_idx.txt", ()),
-    "rcv1v2-subsets": ("rcv1v2-subsets/train.txt.gz", "rcv1v2-subsets/test.txt.gz", (0.9, 0.95)),
-    "yso-finna-en": ("yso-finna-en/train.txt.gz", "yso-finna-en/test.txt.gz", (0.7, 0.8)),
+    "rcv1v2-subsets": ("rcv1v2-subsets/train.txt.gz", "rcv1v2-subsets/test.txt.gz", (0.95,)),
+    "yso-finna-en": ("yso-finna-en/train.txt.gz", "yso-finna-en/test.txt.gz", (0.7,)),
 }
 RULES = {
-    "micro-F1": {"objective": "micro-f1"},
+    "micro-F1": {"objective": "micro-f1", "per_label_thresholds": False},
     "macro-F1": {"objective": "macro-f1"},
     "macro-F1, per label": {"objective": "macro-f1", "per_label_thresholds": True},
     "F1 per row": {"objective": "f1-per-row"},
 }
-ABOUT = ""
+ABOUT = (
+    "F1 on the test rows; macro-F1 is the mean over labels that occur in them. Rules are chosen on 10% of the training "
+    "rows with a model of the others, and used by a model of all training rows (C = 0.25); CPU seconds are those of "
+    "both fits and the rule. Then 100 random halves of the test rows: one half chooses what is accepted at the "
+    "precision target (δ = 0.05), the other measures the precision."
+)
 HELD_OUT = 0.1
 N_SPLITS = 100
 FEWEST_PAIRS = 2000
-F1_COLUMNS = ("data", "decision", "q", "threshold", "micro-F1", "macro-F1", "labels per row", "CPU s")
-SPLIT_COLUMNS = ("data", "target", "splits reached", "mean precision", "lowest", "share of predicted", "fewest pairs")
+F1_COLUMNS = ("data", "decision", "q", "threshold", "micro-F1", "macro-F1", "labels per row", "CPU s", "of the rule")
+SPLIT_COLUMNS = (
+    "data", "target", "nothing accepted", "target reached", "mean precision", "lowest", "accepted / true labels",
+    "fewest pairs",
+)  # fmt: skip
 
 
 def load(name):
@@ -68,52 +69,47 @@ def f1s(truth, predicted):
 
 def compare_rules(name, train, test):
     """Rows of the first table, and the model of all training rows with C = 0.25."""
-    X, Y = train
-    rows = []
-
-    def fitted(C, X, Y):
-        start = time.process_time()
-        model = OneVsAllClassifier(C=C, prune=0.01, normalize=True, n_jobs=2).fit(X, Y)
-        return model, time.process_time() - start
-
+    (X, Y), rows = train, []
     for C in (1.0, 0.25):
-        model, fit_s = fitted(C, X, Y)
-        rows.append([name, f"sign, C = {C:g}", "", "", *f1s(test[1], model.predict(test[0])), f"{fit_s:.1f}"])
+        model, fit_s = timed(OneVsAllClassifier(C=C, prune=0.01, normalize=True).fit, X, Y)
+        rows.append([name, f"sign, C = {C:g}", "", "", *f1s(test[1], model.predict(test[0])), f"{fit_s:.1f}", ""])
     held_out = np.random.default_rng(0).random(X.shape[0]) < HELD_OUT
-    part, part_s = fitted(0.25, X[~held_out], Y[~held_out])
+    part, part_s = timed(clone(model).fit, X[~held_out], Y[~held_out])
     for title, parameters in RULES.items():
-        start = time.process_time()
-        rule = part.set_params(**clone(model).get_params() | parameters).fit_decision(X[held_out], Y[held_out]).decision_
-        rule_s = time.process_time() - start
+        part.set_params(**RULES["micro-F1"] | parameters)
+        _, rule_s = timed(part.fit_decision, X[held_out], Y[held_out])
+        rule = part.decision_
         model.set_params(decision="threshold")._set_decision(rule)
         found = f1s(test[1], model.predict(test[0]))
-        rows.append(
-            [name, title, f"{rule.q:g}", f"{rule.threshold:.3f}", *found, f"{fit_s + part_s + rule_s:.1f} ({rule_s:.1f})"]
-        )
+        chosen = [f"{rule.q:g}", f"{rule.threshold:.3f}"]
+        rows.append([name, title, *chosen, *found, f"{fit_s + part_s + rule_s:.1f}", f"{rule_s:.1f}"])
     return rows, model
+
+
+def timed(function, *arguments):
+    """The result of a call, and its CPU seconds."""
+    start = time.process_time()
+    result = function(*arguments)
+    return result, time.process_time() - start
 
 
 def split_test_rows(name, model, test):
     """Rows of the second table."""
-    lists, rows = model._held_out(*test), []
+    lists, inverse_norms, rows = model._held_out(*test).first(ACCEPTED_PER_ROW), rank_scales(model.coef_, 1.0), []
     n_rows = len(lists.hits)
     for target in SETS[name][2]:
-        precisions, shares, pairs = [], [], []
+        measured = []
         for split in range(N_SPLITS):
             first = np.random.default_rng(split).permutation(n_rows) < n_rows // 2
-            found = fit_rule(lists[first], model.coef_, precision_target=target)
-            other, accepted = lists[~first].first(found.acceptance.limit), found.acceptance
-            if accepted.threshold is None:
-                pairs.append(0)
-                continue
-            above = other.values(rank_scales(model.coef_, accepted.q)) > accepted.threshold
-            precisions.append(other.hits[above].mean())
-            shares.append(accepted.share)
-            pairs.append(int(above.sum()))
-        reached = sum(precision >= target for precision in precisions)
-        nothing = f", nothing accepted in {N_SPLITS - len(precisions)}" if len(precisions) < N_SPLITS else ""
-        found = [f"{np.mean(precisions):.4f}", f"{min(precisions):.4f}", f"{np.mean(shares):.3f}"] if precisions else ["", "", ""]
-        rows.append([name, f"{target:g}", f"{reached} of {N_SPLITS}{nothing}", *found, f"{min(pairs):,}"])
+            accepted = fit_acceptance(lists[first], inverse_norms, target)
+            if accepted.threshold is not None:
+                other = lists[~first].first(accepted.limit)
+                above = other.values(inverse_norms**accepted.q) > accepted.threshold
+                measured.append((other.hits[above].mean(), above.sum() / other.truth.nnz, above.sum()))
+        precision, share, pairs = np.transpose(measured)
+        reached = f"{np.sum(precision >= target)} of {len(measured)}"
+        found = [f"{precision.mean():.4f}", f"{precision.min():.4f}", f"{share.mean():.3f}", f"{pairs.min():,.0f}"]
+        rows.append([name, f"{target:g}", str(N_SPLITS - len(measured)), reached, *found])
     return rows
 
 

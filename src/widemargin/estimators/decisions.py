@@ -2,17 +2,17 @@
 
     label j is predicted  ⇔  a_j (s_j + 1) − 1 > t,    a_j = ‖w_j‖^−q        for its score s_j
 
-One threshold t after a rank scale with its own exponent q, both chosen on held-out rows for an F1. It is the same as one
+One threshold t after a rank scale with its own exponent q, both chosen on held-out rows for an F1. It amounts to one
 threshold per label on the scores, (t + 1) ‖w_j‖^q − 1, so a rule moves to another model of the same labels: only the
 norms change. Memory is proportional to the lists of the top labels of the held-out rows, never to rows × labels.
 
-Acceptance: pairs of a row and a label are accepted above a second, stricter threshold λ. Rows are independent, pairs are
-not, so the unit is Z_i(λ) = Σ (correct − target) over the accepted pairs of row i, at most `limit` of them. The null
-hypothesis "the precision at λ is at most the target" is E Z ≤ 0, under which the product of 1 + b Z_i over the rows, for
-a fixed bet 0 ≤ b < 1 / (limit · target), has expectation ≤ 1; it is rejected when the product reaches 1 / δ (Waudby-Smith
-and Ramdas, Estimating means of bounded random variables by betting, 2024). Thresholds are tested from strict to lax until
-the first that is not rejected (fixed-sequence testing), so all of δ serves each of them. A quarter of the rows chooses
-exponent, sequence and bets; the other rows test.
+Acceptance: pairs of a row and a label are accepted above a second threshold λ. Rows are independent, pairs are not, so
+the unit is Z_i(λ) = Σ (correct − target) over the accepted pairs of row i, at most `limit` of them. "The precision at λ
+is at most the target" means E Z ≤ 0. Then the product of 1 + b Z_i over the rows, with a fixed bet 0 ≤ b < 1 / (limit ·
+target), has expectation ≤ 1, and it exceeds 1 / δ with probability ≤ δ (Waudby-Smith and Ramdas, Estimating means of
+bounded random variables by betting, 2024). Thresholds are tested from strict to lax until the first that fails, so each
+test may use all of δ (fixed-sequence testing). A quarter of the rows chooses q, limit, sequence and bets; the others
+test.
 """
 
 from __future__ import annotations
@@ -27,16 +27,19 @@ import scipy.sparse as sp
 
 from widemargin.problems.scores import rank_scales
 
-__all__ = ["EXPONENTS", "LISTED", "OBJECTIVES", "Acceptance", "DecisionRule", "HeldOut", "fit_rule"]
+__all__ = ["EXPONENTS", "LISTED", "OBJECTIVES", "Acceptance", "DecisionRule", "HeldOut", "fit_acceptance", "fit_rule"]
 
 OBJECTIVES = ("micro-f1", "macro-f1", "f1-per-row")
 EXPONENTS = (0.0, 0.1, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6)
-LISTED = 100  # labels per held-out row that can be predicted when a rule is chosen
-CANDIDATES = 200  # thresholds tried for macro-F1 and F1 per row, and for labels: quantiles of the scores of true labels
-ROWS_PER_BLOCK = 20_000  # rows × candidates numbers at a time
-PSEUDO_POSITIVES = 20  # a label's own threshold counts as much as the global one when it has this many rows
-ACCEPTED_PER_ROW = 10  # unless max_labels says otherwise; it bounds Z
+LISTED = 100  # labels per held-out row that can be predicted while a rule is chosen
+CANDIDATES = 200  # thresholds tried for macro-F1, F1 per row and labels: quantiles of the scores of true labels
+ROWS_PER_BLOCK = 20_000  # bounds the table of F1 per row and candidate
+PSEUDO_POSITIVES = 20  # a label with this many rows has a threshold halfway between its own best and the common one
+ACCEPTED_PER_ROW = 10  # at most
+KEPT = 0.99  # share of the pairs to accept that `limit` must keep; a small limit allows larger bets
 STEPS = 100  # thresholds in a sequence of tests
+LARGEST_EXPONENT = 10  # of a stored rule
+TINY = 1e-12
 LARGEST_BET = 0.9  # of the bet at which a row of wrong labels loses everything
 
 Floats = npt.NDArray[np.float64]
@@ -51,18 +54,24 @@ class Acceptance:
     Parameters
     ----------
     precision_target, delta : float
-        With probability at least 1 − delta over the draw of the held-out rows, the expected precision of accepted pairs
-        is above the target.
+        With probability at least 1 − delta over the draw of the held-out rows, the precision of accepted pairs on rows
+        of the same kind is above the target.
     q : float
         Exponent of the rank scale by which pairs are compared.
     threshold : float or None
         Pairs with a scaled score above it are accepted; None if no threshold qualified, and nothing is accepted.
     limit : int
-        Only the first `limit` labels in the order of `predict_topk` can be accepted.
-    share : float
-        Number of accepted pairs for each predicted pair, on the held-out rows.
+        Only the first `limit` labels of a row, in the order of `predict_topk`, can be accepted.
+    labels_per_row : float
+        Mean number of accepted labels on the rows that tested the threshold.
     precision : float or None
-        The precision of accepted pairs on the rows that tested the threshold.
+        Precision of accepted pairs on these rows; None if there are none.
+
+    Examples
+    --------
+    >>> from widemargin import Acceptance
+    >>> Acceptance(0.95, delta=0.05, q=0.0, threshold=0.3, limit=5, labels_per_row=0.7, precision=0.97).limit
+    5
     """
 
     precision_target: float
@@ -70,16 +79,17 @@ class Acceptance:
     q: float
     threshold: float | None
     limit: int
-    share: float
+    labels_per_row: float
     precision: float | None
 
     def __post_init__(self) -> None:
-        for name, low, high in (("precision_target", 0, 1), ("delta", 0, 1), ("q", -1e-9, 10), ("share", -1e-9, 1e9)):
-            _check_number(name, getattr(self, name), low, high)
-        for name in ("threshold", "precision"):
-            if getattr(self, name) is not None:
-                _check_number(name, getattr(self, name))
-        _check_count("limit", self.limit, 1)
+        _check("limit", self.limit, 1, kinds=(int,))
+        _check("precision_target", self.precision_target, TINY, 1.0 - TINY)
+        _check("delta", self.delta, TINY, 1.0 - TINY)
+        _check("q", self.q, 0, LARGEST_EXPONENT)
+        _check("labels_per_row", self.labels_per_row, 0, self.limit)
+        _check("threshold", 0 if self.threshold is None else self.threshold)
+        _check("precision", 0 if self.precision is None else self.precision, 0, 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,19 +137,17 @@ class DecisionRule:
 
     def __post_init__(self) -> None:
         if self.objective not in OBJECTIVES:
-            raise ValueError(f"the objective of a decision rule must be one of {OBJECTIVES}; got {self.objective!r:.50}")
-        for name, low, high in (("q", -1e-9, 10), ("threshold", None, None), ("value", -1e-9, 1.000001)):
-            _check_number(name, getattr(self, name), low, high)
-        _check_count("n_rows", self.n_rows, 1)
-        _check_count("min_labels", self.min_labels, 0)
+            raise ValueError(f"objective of a decision rule must be one of {OBJECTIVES}; got {self.objective!r:.50}")
+        _check("threshold", self.threshold)
+        _check("q", self.q, 0, LARGEST_EXPONENT)
+        _check("value", self.value, 0, 1)
+        _check("n_rows", self.n_rows, 1, kinds=(int,))
+        _check("min_labels", self.min_labels, 0, kinds=(int,))
         if self.max_labels is not None:
-            _check_count("max_labels", self.max_labels, max(1, self.min_labels))
-        if self.label_thresholds is not None:
-            found = self.label_thresholds
-            if not isinstance(found, np.ndarray) or found.ndim != 1 or found.dtype != np.float64:
-                raise ValueError("label_thresholds of a decision rule must be a vector of float64")
-            if not np.isfinite(found).all():
-                raise ValueError("label_thresholds of a decision rule must be finite")
+            _check("max_labels", self.max_labels, max(1, self.min_labels), kinds=(int,))
+        own = self.label_thresholds
+        if own is not None and not (own.ndim == 1 and own.dtype == np.float64 and np.isfinite(own).all()):
+            raise ValueError("label_thresholds of a decision rule must be a vector of finite numbers in float64")
 
     def score_thresholds(self, coef: Any) -> Floats:
         """The threshold on the unscaled score of each label, for a model with these weights, shape (n_labels,)."""
@@ -150,19 +158,18 @@ class DecisionRule:
     def describe(self) -> str:
         """The rule in one line."""
         scale = f" / ‖w‖^{self.q:g}" if self.q else ""
-        own = "" if self.label_thresholds is None else " (own thresholds per label)"
-        most = "" if self.max_labels is None else f", at most {self.max_labels}"
-        least = f", at least {self.min_labels}" if self.min_labels else ""
-        text = f"(score + 1){scale} above {self.threshold + 1.0:.3f}{own}{least}{most} labels"
-        text = text if least or most else text.removesuffix(" labels")
+        text = f"(score + 1){scale} > {self.threshold + 1.0:.3f}"
+        text += "" if self.label_thresholds is None else " on average, with a threshold per label"
+        text += f", at least {self.min_labels} labels" if self.min_labels else ""
+        text += "" if self.max_labels is None else f", at most {self.max_labels} labels"
         text += f"; {self.objective} {self.value:.3f} on {self.n_rows:,} held-out rows"
         found = self.acceptance
         if found is None:
             return text
-        wanted = f"precision {found.precision_target:g} (confidence {1.0 - found.delta:g})"
+        wanted = f"precision {found.precision_target:g} with confidence {1.0 - found.delta:g}"
         if found.threshold is None:
-            return f"{text}; no labels can be accepted at {wanted}"
-        return f"{text}; {found.share:.0%} as many labels accepted at {wanted}"
+            return f"{text}; nothing can be accepted at {wanted}"
+        return f"{text}; {found.labels_per_row:.2f} labels per row accepted at {wanted}"
 
     def to_dict(self) -> dict[str, Any]:
         """The rule as JSON values, without `label_thresholds`."""
@@ -172,67 +179,40 @@ class DecisionRule:
     @classmethod
     def from_dict(cls, stored: Any, label_thresholds: Floats | None = None) -> DecisionRule:
         """Inverse of `to_dict`; a ValueError or TypeError for values that make no rule."""
-        if not isinstance(stored, dict):
-            raise ValueError(f"the decision rule must be a dictionary; got {stored!r:.50}")
-        found = dict(stored)
-        accepted = found.pop("acceptance", None)
-        return cls(
-            **found,
-            label_thresholds=label_thresholds,
-            acceptance=None if accepted is None else Acceptance(**accepted),
-        )
+        accepted = stored["acceptance"]
+        given = stored | {"acceptance": None if accepted is None else Acceptance(**accepted)}
+        return cls(**given, label_thresholds=label_thresholds)
 
 
-def _check_number(name: str, value: Any, low: float | None = None, high: float | None = None) -> None:
-    """A ValueError unless a value of a rule is a finite number between two others."""
-    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    if not number or (low is not None and value <= low) or (high is not None and value >= high):
-        raise ValueError(f"{name} of a decision rule is {value!r:.50}, which is not an allowed number")
-
-
-def _check_count(name: str, value: Any, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ValueError(f"{name} of a decision rule must be an integer of at least {least}; got {value!r:.50}")
+def _check(name: str, value: Any, low: float = -1e300, high: float = 1e300, kinds: Any = (int, float)) -> None:
+    """A ValueError unless a value of a rule is a number in a range."""
+    if type(value) not in kinds or not low <= value <= high:
+        raise ValueError(f"{name} of a decision rule must be a number from {low:g} to {high:g}; got {value!r:.50}")
 
 
 @dataclass(frozen=True)
 class HeldOut:
-    """The top labels of held-out rows, in the model's order, beside the true labels.
+    """The top labels of held-out rows, in the model's order, beside the true labels."""
 
-    Parameters
-    ----------
-    indices : ndarray of shape (n_rows, k)
-        Labels; −1 where there are fewer than k.
-    margins : ndarray of shape (n_rows, k)
-        Their unscaled scores plus 1.
-    truth : csr_array of shape (n_rows, n_labels)
-        True labels.
-    hits : ndarray of shape (n_rows, k)
-        Which listed labels are true.
-    """
-
-    indices: Ints
-    margins: Floats
-    truth: Any
-    hits: Flags
+    indices: Ints  # (n_rows, k); −1 where there are fewer than k labels
+    margins: Floats  # (n_rows, k): unscaled scores plus 1
+    hits: Flags  # (n_rows, k): which listed labels are true
+    truth: Any  # csr_array of shape (n_rows, n_labels)
 
     @classmethod
     def of(cls, indices: Ints, margins: Floats, truth: Any) -> HeldOut:
         """Lists with their hits."""
-        n_rows, n_labels = truth.shape
-        rows = np.repeat(np.arange(n_rows, dtype=np.int64), np.diff(truth.indptr))
-        true_pairs = rows * n_labels + truth.indices
-        listed = np.arange(n_rows, dtype=np.int64)[:, None] * n_labels + indices
-        hits = np.isin(listed, true_pairs) & (indices >= 0)
-        return cls(indices, margins, truth, hits)
+        first = np.arange(truth.shape[0], dtype=np.int64) * truth.shape[1]
+        true_pairs = np.repeat(first, np.diff(truth.indptr)) + truth.indices
+        return cls(indices, margins, np.isin(first[:, None] + indices, true_pairs) & (indices >= 0), truth)
 
     def __getitem__(self, rows: Any) -> HeldOut:
         """The lists of some rows."""
-        return HeldOut(self.indices[rows], self.margins[rows], self.truth[rows], self.hits[rows])
+        return HeldOut(self.indices[rows], self.margins[rows], self.hits[rows], self.truth[rows])
 
     def first(self, k: int | None) -> HeldOut:
         """The lists cut to their first k labels."""
-        return replace(self, indices=self.indices[:, :k], margins=self.margins[:, :k], hits=self.hits[:, :k])
+        return HeldOut(self.indices[:, :k], self.margins[:, :k], self.hits[:, :k], self.truth)
 
     def values(self, scales: Floats) -> Floats:
         """Scaled scores of the listed labels; −inf in missing places."""
@@ -251,183 +231,160 @@ def fit_rule(
     precision_target: float | None = None,
     delta: float = 0.05,
 ) -> DecisionRule:
-    """The best rule on held-out rows.
+    """The best rule on held-out rows; parameters as in `OneVsAllClassifier.fit_decision`, and the values of q to try.
 
-    Parameters
-    ----------
-    held_out : HeldOut
-        Lists of at least `LISTED` labels, unless there are fewer, and of at least `min_labels` and `max_labels`.
-    coef : matrix of shape (n_labels, n_features)
-        The stored weights of the model that made the lists.
-    objective, per_label_thresholds, min_labels, max_labels, precision_target
-        As in `OneVsAllClassifier`.
-    exponents : tuple of float
-        The values of q to try.
-    delta : float
-        Probability that the precision of accepted pairs is not above the target.
+    The lists have at least `LISTED`, `min_labels` and `max_labels` labels; `coef` are the weights that made them.
     """
-    inverse_norms = rank_scales(coef, 1.0)
-    lists = held_out.first(max_labels)
+    inverse_norms, lists = rank_scales(coef, 1.0), held_out.first(max_labels)
     found = [(*_best(lists, inverse_norms**q, objective, min_labels), q) for q in exponents]
     value, t, q = max(found, key=lambda one: one[0])  # the smallest of equally good exponents
-    thresholds = None
-    if per_label_thresholds:
-        thresholds = _label_thresholds(lists, inverse_norms**q, t)
-        values = lists.values(inverse_norms**q) - np.where(lists.indices >= 0, thresholds[lists.indices], 0.0)
-        value = float(_f1_at(np.zeros(1), values, lists, objective, min_labels)[0])
-    limits = {"min_labels": min_labels, "max_labels": max_labels, "label_thresholds": thresholds}
-    rule = DecisionRule(objective, q, t, value, len(lists.hits), **limits)
+    own = _label_thresholds(lists, inverse_norms**q, t) if per_label_thresholds else None
+    if own is not None:
+        above = lists.values(inverse_norms**q) - own[lists.indices]
+        value = float(_f1_at(np.zeros(1), above, lists, objective, min_labels)[0])
+    rule = DecisionRule(objective, q, t, value, len(lists.hits), min_labels, max_labels, own)
     if precision_target is None:
         return rule
-    above = lists.values(inverse_norms**q) > (t if thresholds is None else thresholds[lists.indices])
-    n_predicted = np.maximum(above.sum(axis=1), min_labels).sum()
-    limit = max_labels or ACCEPTED_PER_ROW
-    how = (inverse_norms, exponents, precision_target, delta, limit, int(n_predicted))
-    return replace(rule, acceptance=_fit_acceptance(held_out.first(limit), *how))
+    lists = held_out.first(max_labels or ACCEPTED_PER_ROW)
+    return replace(rule, acceptance=fit_acceptance(lists, inverse_norms, precision_target, exponents, delta))
 
 
 def _best(lists: HeldOut, scales: Floats, objective: str, min_labels: int) -> tuple[float, float]:
     """The best value of an objective and the threshold that reaches it; the highest of equally good ones."""
     values = lists.values(scales)
-    candidates = _between(values)
-    if objective != "micro-f1":
-        candidates = _quantiles(candidates, values[lists.hits])
+    candidates = _candidates(values, None if objective == "micro-f1" else lists.hits)
     reached = _f1_at(candidates, values, lists, objective, min_labels)
     best = len(reached) - 1 - int(np.argmax(reached[::-1]))
     return float(reached[best]), float(candidates[best])
 
 
-def _between(values: Floats) -> Floats:
-    """All thresholds that differ, ascending: below, between and above the values, far from each of them."""
-    distinct = np.unique(values[np.isfinite(values)])
-    ends = (distinct[:1] - 1.0, distinct[-1:] + 1.0)
-    return np.concatenate([ends[0], (distinct[:-1] + distinct[1:]) / 2.0, ends[1]])
+def _candidates(values: Floats, hits: Flags | None) -> Floats:
+    """All thresholds that differ, ascending: below, between and above the values; with `hits`, few of them.
 
-
-def _quantiles(candidates: Floats, values: Floats) -> Floats:
-    """The candidates next to evenly spaced quantiles of some values; few of all candidates if there are no values."""
-    wanted = np.quantile(values if len(values) else candidates, np.linspace(0.0, 1.0, CANDIDATES))
-    places = np.unique(np.append(np.searchsorted(candidates, wanted), [0, len(candidates) - 1]))
-    return candidates[np.minimum(places, len(candidates) - 1)]
+    They lie halfway between values: rounding does not matter when a rule is applied.
+    """
+    distinct: Floats = np.unique(values[np.isfinite(values)])
+    halfway = (distinct[:-1] + distinct[1:]) / 2.0
+    candidates: Floats = np.concatenate([distinct[:1] - 1.0, halfway, distinct[-1:] + 1.0])
+    if hits is None:
+        return candidates
+    wanted = np.quantile(values[hits] if hits.any() else candidates, np.linspace(0.0, 1.0, CANDIDATES))
+    just_below = np.maximum(np.searchsorted(candidates, wanted) - 1, 0)
+    chosen: Floats = candidates[np.unique(np.append(just_below, [0, len(candidates) - 1]))]
+    return chosen
 
 
 def _f1_at(candidates: Floats, values: Floats, lists: HeldOut, objective: str, min_labels: int) -> Floats:
-    """The objective at every candidate threshold (ascending), shape (n_candidates,)."""
+    """The objective at every candidate threshold, shape (n_candidates,)."""
     if objective == "f1-per-row":
         total = np.zeros(len(candidates))
         for start in range(0, len(values), ROWS_PER_BLOCK):
             part = slice(start, start + ROWS_PER_BLOCK)
-            rows = np.broadcast_to(np.arange(len(values[part]))[:, None], values[part].shape)
-            n_true = np.diff(lists.truth[part].indptr)
-            total += _group_f1(candidates, values[part], lists[part], rows, n_true, min_labels).sum(axis=0)
-        return np.asarray(total / len(values))
-    n_true = np.bincount(lists.truth.indices, minlength=lists.truth.shape[1])
+            block, n_true = lists[part], np.diff(lists.truth[part].indptr)
+            rows = np.repeat(np.arange(len(n_true))[:, None], values.shape[1], axis=1)
+            total += _group_f1(candidates, values[part], block, rows, n_true, min_labels).sum(axis=0)
+        return total / len(values)
+    _, group, n_true = _labels_that_occur(lists)
     if objective == "micro-f1":
-        group, n_true = np.zeros_like(lists.indices), n_true.sum(keepdims=True)
-    else:  # labels that occur, numbered; −1 for the others
-        group = np.where(n_true > 0, np.cumsum(n_true > 0) - 1, -1)[lists.indices]
-        n_true = n_true[n_true > 0]
+        group, n_true = np.zeros_like(group), np.array([n_true.sum()])
     return np.asarray(_group_f1(candidates, values, lists, group, n_true, min_labels).mean(axis=0))
 
 
-def _group_f1(
-    candidates: Floats, values: Floats, lists: HeldOut, group: Ints, n_true: Ints, min_labels: int
-) -> Floats:
+def _labels_that_occur(lists: HeldOut) -> tuple[Ints, Ints, Ints]:
+    """Labels with true rows, the number among them of each listed label (−1 for others), and their numbers of rows."""
+    n_true = np.bincount(lists.truth.indices, minlength=lists.truth.shape[1])
+    number = np.where(n_true > 0, np.cumsum(n_true > 0) - 1, -1)
+    return np.flatnonzero(n_true), number[lists.indices], n_true[n_true > 0]
+
+
+def _group_f1(candidates: Floats, values: Floats, lists: HeldOut, group: Ints, n_true: Ints, min_labels: int) -> Floats:
     """F1 of each group of pairs at each threshold, shape (n_groups, n_candidates); 1 if there is nothing to find.
 
-    A pair is predicted at the thresholds below its value. With `min_labels`, a row has too few labels from its
-    `min_labels`-th largest value upwards, and there its first labels are predicted as well.
+    A pair is predicted at the thresholds below its value. At thresholds from its `min_labels`-th largest value upwards,
+    a row has too few labels, and its first ones are predicted as well.
     """
-    bins = np.searchsorted(candidates, values)  # predicted at candidates[:bins]
+    ends = np.searchsorted(candidates, values)  # a pair is predicted at candidates[:end]
+    listed = (group >= 0) & (lists.indices >= 0)
     shape = (len(n_true), len(candidates) + 1)
-    counted = (group >= 0) & (lists.indices >= 0)
     predicted, right = np.zeros(shape), np.zeros(shape)
 
-    def count(which: Flags, ends: Ints, sign: float) -> None:
+    def count(which: Flags, ends: Ints, sign: int) -> None:
+        """Add pairs that are predicted at candidates[:end], or take them away."""
         cells = group[which] * shape[1] + ends[which]
-        for table, weights in ((predicted, None), (right, lists.hits[which].astype(float))):
-            table += sign * np.bincount(cells, weights, minlength=table.size).reshape(shape)
+        for table, weights in ((predicted, None), (right, lists.hits[which])):
+            table += sign * np.bincount(cells, weights, table.size).reshape(shape)
 
-    if min_labels == 0:
-        count(counted, bins, 1.0)
-    else:
-        too_few = np.sort(bins, axis=1)[:, ::-1][:, min_labels - 1 : min_labels]  # from this candidate upwards
-        too_few = too_few if too_few.size else np.zeros((len(bins), 1), dtype=bins.dtype)
-        forced = np.zeros_like(counted)
-        forced[:, :min_labels] = True
-        gap = counted & forced & (bins < too_few)  # predicted at candidates[:bins] and candidates[too_few:]
-        count(counted & ~forced, bins, 1.0)
-        count(counted & forced, np.full_like(bins, len(candidates)), 1.0)
-        count(gap, np.broadcast_to(too_few, bins.shape), -1.0)
-        count(gap, bins, 1.0)
-    predicted, right = (table[:, ::-1].cumsum(axis=1)[:, ::-1][:, 1:] for table in (predicted, right))
+    first = np.zeros_like(listed)
+    first[:, :min_labels] = True
+    count(listed & ~first, ends, 1)
+    if min_labels > 0:
+        count(listed & first, np.full_like(ends, len(candidates)), 1)
+        place = max(0, ends.shape[1] - min_labels)
+        too_few = np.broadcast_to(np.sort(ends, axis=1)[:, place : place + 1], ends.shape)  # from here upwards
+        between = listed & first & (ends < too_few)
+        count(between, too_few, -1)
+        count(between, ends, 1)
+    predicted, right = (table[:, ::-1].cumsum(axis=1)[:, -2::-1] for table in (predicted, right))
     total = predicted + n_true[:, None]
-    return np.divide(2.0 * right, total, out=np.ones_like(total), where=total > 0)
+    f1: Floats = np.divide(2.0 * right, total, out=np.ones_like(total), where=total > 0)
+    return f1
 
 
 def _label_thresholds(lists: HeldOut, scales: Floats, t: float) -> Floats:
     """The best threshold of each label by its own F1, shrunk to the common one as by `PSEUDO_POSITIVES` rows."""
     values = lists.values(scales)
-    candidates = _quantiles(_between(values), values[lists.hits])
-    n_true = np.bincount(lists.truth.indices, minlength=lists.truth.shape[1])
-    occurs = n_true > 0
-    group = np.where(occurs, np.cumsum(occurs) - 1, -1)[lists.indices]
-    f1 = _group_f1(candidates, values, lists, group, n_true[occurs], 0)
-    # Of equally good thresholds, the one nearest to the common one.
-    nearest = np.argsort(np.abs(candidates - t), kind="stable")
-    own = candidates[nearest][np.argmax(f1[:, nearest], axis=1)]
-    thresholds, n = np.full(len(scales), t), n_true[occurs]
-    thresholds[occurs] = (n * own + PSEUDO_POSITIVES * t) / (n + PSEUDO_POSITIVES)
+    candidates = _candidates(values, lists.hits)
+    occurring, group, n_true = _labels_that_occur(lists)
+    f1 = _group_f1(candidates, values, lists, group, n_true, 0)
+    nearest = np.argsort(np.abs(candidates - t))  # first of equally good ones
+    own = candidates[nearest[np.argmax(f1[:, nearest], axis=1)]]
+    thresholds = np.full(len(scales), t)
+    thresholds[occurring] = (n_true * own + PSEUDO_POSITIVES * t) / (n_true + PSEUDO_POSITIVES)
     return thresholds
 
 
-def _fit_acceptance(
+def fit_acceptance(
     lists: HeldOut,
     inverse_norms: Floats,
-    exponents: tuple[float, ...],
     target: float,
-    delta: float,
-    limit: int,
-    n_predicted: int,
+    exponents: tuple[float, ...] = EXPONENTS,
+    delta: float = 0.05,
 ) -> Acceptance:
-    """The laxest threshold whose precision passes the test, after all stricter ones of the sequence did."""
+    """The laxest threshold that passes the test after all stricter ones of its sequence; `lists` may be accepted."""
     chooses = np.arange(len(lists.hits)) % 4 == 0
-    first, n_tests = lists[chooses], int(np.sum(~chooses))
-    q = max(exponents, key=lambda q: _best(first, inverse_norms**q, "micro-f1", 0)[0])
-    values = lists.values(inverse_norms**q)
-    gains = np.where(lists.hits, 1.0 - target, -target)
-
-    def sums(threshold: float, which: Flags) -> Floats:
-        return np.asarray(((values > threshold) * gains)[which].sum(axis=1))
-
-    def bet(z: Floats) -> float:
-        # The bet that rejects at the smallest mean that can be told from 0 with this variance and number of rows.
-        spread = max(float(np.mean(z**2)), 1e-12)
-        return min(math.sqrt(2.0 * math.log(1.0 / delta) / (max(1, n_tests) * spread)), LARGEST_BET / (limit * target))
-
-    sequence = _sequence(values[chooses], lists.hits[chooses], target)
-    chosen = [sums(threshold, chooses) for threshold in sequence]
-    bets = [bet(z) for z in chosen]
-    growth = [float(np.log1p(b * z).sum()) for b, z in zip(bets, chosen, strict=True)]
-    start = int(np.argmax(growth))
+    choosing, testing = lists[chooses], lists[~chooses]
+    q = max(exponents, key=lambda q: len(_precise(choosing, inverse_norms**q, target)))
+    scales = inverse_norms**q
+    places = _precise(choosing, scales, target) % choosing.hits.shape[1]
+    limit = int(np.quantile(places, KEPT, method="higher")) + 1 if len(places) else 1
+    choosing, testing = choosing.first(limit), testing.first(limit)
+    ordered = -np.sort(-choosing.values(scales)[choosing.indices >= 0])
+    steps = np.linspace(0, min(len(ordered) - 1, 2 * len(places)), STEPS).astype(np.int64)
+    sequence = np.unique(ordered[steps])[::-1]  # from strict to lax, past the observed precision of `target`
+    needed, n_tests = math.log(1.0 / delta), len(testing.hits)
+    gains = [_gains(choosing, scales, target, threshold) for threshold in sequence]
+    # The bet that detects the smallest mean, for this variance and number of rows.
+    squares = np.maximum([np.mean(z**2) for z in gains], 1e-12)
+    bets = np.minimum(np.sqrt(2.0 * needed / (max(1, n_tests) * squares)), LARGEST_BET / (limit * target))
+    start = int(np.argmax([np.log1p(b * z).sum() for b, z in zip(bets, gains, strict=True)]))
     passed = None
     for threshold, b in zip(sequence[start:], bets[start:], strict=True):
-        if np.log1p(b * sums(threshold, ~chooses)).sum() < math.log(1.0 / delta):
+        if np.log1p(b * _gains(testing, scales, target, threshold)).sum() < needed:
             break
         passed = float(threshold)
-    share, precision = 0.0, None
-    if passed is not None:
-        share = float(np.sum(values > passed)) / max(1, n_predicted)
-        precision = float(lists.hits[~chooses][values[~chooses] > passed].mean())
-    return Acceptance(target, delta, q, passed, limit, share, precision)
+    above = testing.values(scales) > (np.inf if passed is None else passed)
+    precision = float(testing.hits[above].mean()) if above.any() else None
+    return Acceptance(target, delta, q, passed, limit, float(above.sum() / max(1, n_tests)), precision)
 
 
-def _sequence(values: Floats, hits: Flags, target: float) -> Floats:
-    """Thresholds from strict to lax, past the one at which the precision of these pairs falls below the target."""
-    order = np.argsort(-values, axis=None, kind="stable")
-    order = order[np.isfinite(values.ravel()[order])]
-    precise = np.cumsum(hits.ravel()[order]) >= target * np.arange(1, len(order) + 1)
-    n_precise = int(np.flatnonzero(precise)[-1]) + 1 if precise.any() else 1
-    last = min(len(order) - 1, 2 * n_precise)
-    places = np.unique(np.linspace(0, last, STEPS).astype(np.int64))
-    return np.asarray(values.ravel()[order][places])
+def _gains(lists: HeldOut, scales: Floats, target: float, threshold: float) -> Floats:
+    """Z of every row: its accepted labels, each counted as correct − target."""
+    return np.asarray(((lists.values(scales) > threshold) * (lists.hits - target)).sum(axis=1))
+
+
+def _precise(lists: HeldOut, scales: Floats, target: float) -> Ints:
+    """Flat places of the most pairs, by scaled score, whose observed precision is at least the target."""
+    values = lists.values(scales)
+    order = np.argsort(-values, axis=None, kind="stable")[: int(np.isfinite(values).sum())]
+    enough = np.flatnonzero(np.cumsum(lists.hits.ravel()[order]) >= target * np.arange(1, len(order) + 1))
+    return order[: enough[-1] + 1] if len(enough) else order[:0]

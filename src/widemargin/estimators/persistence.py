@@ -236,17 +236,18 @@ class Codec:
         if getattr(model, "kernel", "linear") == "linear":
             model.coef_ = checked_matrix(state.arrays["coef"], "coef", (n_outputs, model.n_features_in_))
             if hasattr(model, "rank_scale"):
-                self.restore_rank_scale(model, state, n_outputs)
+                model.rank_scale_ = 0.0
+                if "rank_scale" in state.attributes:
+                    self.restore_rank_scale(model, state, n_outputs)
                 if "decision" in state.attributes:
                     own = state.arrays.get(DECISION_THRESHOLDS)
-                    rule = DecisionRule.from_dict(state.attributes["decision"], None if own is None else np.asarray(own))
-                    model._set_decision(rule)
+                    model._set_decision(DecisionRule.from_dict(state.attributes["decision"], own))
         else:
             self.restore_support(model, state, n_outputs)
 
     def restore_rank_scale(self, model: Any, state: ModelState, n_outputs: int) -> None:
         """Set `rank_scale_` and `label_scale_`; a ValueError unless they are numbers that can be factors of labels."""
-        q = state.attributes.get("rank_scale", 0.0)
+        q = state.attributes["rank_scale"]
         if isinstance(q, bool) or not isinstance(q, int | float) or not 0.0 <= q < np.inf:
             raise ValueError(f"rank_scale is {q!r:.50}, not a number of at least 0")
         model.rank_scale_ = float(q)

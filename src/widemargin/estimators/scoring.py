@@ -204,8 +204,8 @@ class LabelModel(CommonParameters, ClassifierMixin, BaseEstimator):
         -------
         ndarray of shape (n_samples,), or an indicator of shape (n_samples, n_labels)
             The top class; for multi-label problems the labels with a score above 0, or with a probability above ½
-            if the model is calibrated, or above the thresholds of a decision rule, as a CSR array, or as a dense array if the model was fitted on one. Column l
-            is `classes_[l]`; `predict_sets` gives the labels themselves.
+            if the model is calibrated, or those of its decision rule, as a CSR array, or as a dense array if the model
+            was fitted on one. Column l is `classes_[l]`; `predict_sets` gives the labels themselves.
         """
         X = self._check_rows(X)
         if self.kind_ != "multilabel":

@@ -360,7 +360,7 @@ class OneVsAllClassifier(LabelModel):
         return predicted
 
     def _listed_above(self, X: Any, rule: DecisionRule, least: int, most: int) -> Any:
-        """The labels among the top `most` that are above a rule's thresholds, and the first `least` of too short rows."""
+        """The labels above a rule's thresholds among the top `most`, and the first `least` of rows with fewer."""
         indices, scores = self._ranked(X, min(most, len(self.classes_)), self.scorer)
         chosen = scores > self._rank_limits(rule)[indices]
         chosen[chosen.sum(axis=1) < least, :least] = True
