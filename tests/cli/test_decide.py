@@ -45,9 +45,8 @@ def test_decide_writes_the_labels_of_predict_and_marks_those_of_accept(folder):
         assert line["accepted"] == [bool(accepted[row, label]) for label in line["labels"]]
         n_accepted += sum(line["accepted"])
     assert 0 < n_accepted < sum(map(len, predicted))
-    cells = [
-        line.split("\t") for line in invoke("predict", folder / "m", folder / "new.txt", "--decide").stdout.split("\n")
-    ]
+    text = invoke("predict", folder / "m", folder / "new.txt", "--decide").stdout
+    cells = [line.split("\t") for line in text.split("\n")]
     marks = [["accept" if mark else "check" for mark in json.loads(line)["accepted"]] for line in lines]
     assert [row[2::3] for row in cells[:-1]] == marks
 

@@ -109,16 +109,6 @@ def test_label_thresholds_are_shrunk_to_the_common_one(rows, model):
     assert_allclose(rule.value, f1_score(truth, predicted, average="micro"), rtol=1e-12)
 
 
-def test_rows_may_come_in_blocks(rows, model, monkeypatch):
-    X, Y = rows[1]
-    model.set_params(objective="f1-per-row")
-    whole = model.fit_decision(X, Y).decision_
-    monkeypatch.setattr("widemargin.estimators.decisions.ROWS_PER_BLOCK", 7)
-    parts = model.fit_decision(X, Y).decision_
-    assert_allclose(parts.value, whole.value, rtol=1e-12)
-    assert parts.threshold == whole.threshold
-
-
 def test_without_a_rule_the_error_says_how_to_get_one_and_a_new_fit_deletes_it(rows, model):
     X, Y = rows[1]
     for call in (model.predict, model.accept):

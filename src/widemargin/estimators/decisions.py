@@ -33,13 +33,12 @@ OBJECTIVES = ("micro-f1", "macro-f1", "f1-per-row")
 EXPONENTS = (0.0, 0.1, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6)
 LISTED = 100  # labels per held-out row that can be predicted while a rule is chosen
 CANDIDATES = 200  # thresholds tried for macro-F1, F1 per row and labels: quantiles of the scores of true labels
-ROWS_PER_BLOCK = 20_000  # bounds the table of F1 per row and candidate
 PSEUDO_POSITIVES = 20  # a label with this many rows has a threshold halfway between its own best and the common one
 ACCEPTED_PER_ROW = 10  # at most
 KEPT = 0.99  # share of the pairs to accept that `limit` must keep; a small limit allows larger bets
 STEPS = 100  # thresholds in a sequence of tests
 LARGEST_EXPONENT = 10  # of a stored rule
-TINY = 1e-12
+NUMBER, COUNT, OPTIONAL = (int, float), (int,), (int, float, type(None))
 LARGEST_BET = 0.9  # of the bet at which a row of wrong labels loses everything
 
 Floats = npt.NDArray[np.float64]
@@ -56,16 +55,12 @@ class Acceptance:
     precision_target, delta : float
         With probability at least 1 − delta over the draw of the held-out rows, the precision of accepted pairs on rows
         of the same kind is above the target.
-    q : float
-        Exponent of the rank scale by which pairs are compared.
-    threshold : float or None
-        Pairs with a scaled score above it are accepted; None if no threshold qualified, and nothing is accepted.
+    q, threshold : float; threshold may be None
+        Pairs are accepted above this threshold after the rank scale; None if none qualified: nothing is accepted.
     limit : int
         Only the first `limit` labels of a row, in the order of `predict_topk`, can be accepted.
-    labels_per_row : float
-        Mean number of accepted labels on the rows that tested the threshold.
-    precision : float or None
-        Precision of accepted pairs on these rows; None if there are none.
+    labels_per_row, precision : float; precision may be None
+        Mean number of accepted labels, and their precision if there are any, on the rows that tested the threshold.
 
     Examples
     --------
@@ -83,13 +78,13 @@ class Acceptance:
     precision: float | None
 
     def __post_init__(self) -> None:
-        _check("limit", self.limit, 1, kinds=(int,))
-        _check("precision_target", self.precision_target, TINY, 1.0 - TINY)
-        _check("delta", self.delta, TINY, 1.0 - TINY)
-        _check("q", self.q, 0, LARGEST_EXPONENT)
-        _check("labels_per_row", self.labels_per_row, 0, self.limit)
-        _check("threshold", 0 if self.threshold is None else self.threshold)
-        _check("precision", 0 if self.precision is None else self.precision, 0, 1)
+        _check(self, "limit", COUNT, 1)
+        _check(self, "precision_target", NUMBER, 1e-12, 1.0)
+        _check(self, "delta", NUMBER, 1e-12, 1.0)
+        _check(self, "q", NUMBER, 0, LARGEST_EXPONENT)
+        _check(self, "threshold", OPTIONAL)
+        _check(self, "labels_per_row", NUMBER, 0, self.limit)
+        _check(self, "precision", OPTIONAL, 0, 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,14 +95,10 @@ class DecisionRule:
     ----------
     objective : {"micro-f1", "macro-f1", "f1-per-row"}
         What was maximised.
-    q : float
-        Exponent of the rule's rank scale.
-    threshold : float
-        Labels with a scaled score above it are predicted.
-    value : float
-        The objective reached on the held-out rows.
-    n_rows : int
-        Number of held-out rows.
+    q, threshold : float
+        Labels are predicted above this threshold after a rank scale with this exponent.
+    value, n_rows : float, int
+        The objective reached, and on how many held-out rows.
     min_labels : int
         A row with fewer labels above the threshold also gets its first `min_labels` in the order of `predict_topk`.
     max_labels : int or None
@@ -138,13 +129,12 @@ class DecisionRule:
     def __post_init__(self) -> None:
         if self.objective not in OBJECTIVES:
             raise ValueError(f"objective of a decision rule must be one of {OBJECTIVES}; got {self.objective!r:.50}")
-        _check("threshold", self.threshold)
-        _check("q", self.q, 0, LARGEST_EXPONENT)
-        _check("value", self.value, 0, 1)
-        _check("n_rows", self.n_rows, 1, kinds=(int,))
-        _check("min_labels", self.min_labels, 0, kinds=(int,))
-        if self.max_labels is not None:
-            _check("max_labels", self.max_labels, max(1, self.min_labels), kinds=(int,))
+        _check(self, "threshold", NUMBER)
+        _check(self, "q", NUMBER, 0, LARGEST_EXPONENT)
+        _check(self, "value", NUMBER, 0, 1)
+        _check(self, "n_rows", COUNT, 1)
+        _check(self, "min_labels", COUNT, 0)
+        _check(self, "max_labels", (int, type(None)), max(1, self.min_labels))
         own = self.label_thresholds
         if own is not None and not (own.ndim == 1 and own.dtype == np.float64 and np.isfinite(own).all()):
             raise ValueError("label_thresholds of a decision rule must be a vector of finite numbers in float64")
@@ -159,17 +149,15 @@ class DecisionRule:
         """The rule in one line."""
         scale = f" / ‖w‖^{self.q:g}" if self.q else ""
         text = f"(score + 1){scale} > {self.threshold + 1.0:.3f}"
-        text += "" if self.label_thresholds is None else " on average, with a threshold per label"
+        text += "" if self.label_thresholds is None else ", adjusted for each label"
         text += f", at least {self.min_labels} labels" if self.min_labels else ""
         text += "" if self.max_labels is None else f", at most {self.max_labels} labels"
         text += f"; {self.objective} {self.value:.3f} on {self.n_rows:,} held-out rows"
-        found = self.acceptance
-        if found is None:
+        if self.acceptance is None:
             return text
-        wanted = f"precision {found.precision_target:g} with confidence {1.0 - found.delta:g}"
-        if found.threshold is None:
-            return f"{text}; nothing can be accepted at {wanted}"
-        return f"{text}; {found.labels_per_row:.2f} labels per row accepted at {wanted}"
+        found, some = self.acceptance, f"{self.acceptance.labels_per_row:.2f} labels per row accepted"
+        text += "; nothing can be accepted" if found.threshold is None else f"; {some}"
+        return f"{text} at precision {found.precision_target:g} with confidence {1.0 - found.delta:g}"
 
     def to_dict(self) -> dict[str, Any]:
         """The rule as JSON values, without `label_thresholds`."""
@@ -180,13 +168,14 @@ class DecisionRule:
     def from_dict(cls, stored: Any, label_thresholds: Floats | None = None) -> DecisionRule:
         """Inverse of `to_dict`; a ValueError or TypeError for values that make no rule."""
         accepted = stored["acceptance"]
-        given = stored | {"acceptance": None if accepted is None else Acceptance(**accepted)}
-        return cls(**given, label_thresholds=label_thresholds)
+        found = None if accepted is None else Acceptance(**accepted)
+        return cls(**stored | {"acceptance": found, "label_thresholds": label_thresholds})
 
 
-def _check(name: str, value: Any, low: float = -1e300, high: float = 1e300, kinds: Any = (int, float)) -> None:
-    """A ValueError unless a value of a rule is a number in a range."""
-    if type(value) not in kinds or not low <= value <= high:
+def _check(rule: Any, name: str, kinds: tuple[type, ...], low: float = -1e300, high: float = 1e300) -> None:
+    """A ValueError unless a value of a rule is of some types and, if it is a number, in a range."""
+    value = getattr(rule, name)
+    if type(value) not in kinds or not (value is None or low <= value <= high):
         raise ValueError(f"{name} of a decision rule must be a number from {low:g} to {high:g}; got {value!r:.50}")
 
 
@@ -259,12 +248,9 @@ def _best(lists: HeldOut, scales: Floats, objective: str, min_labels: int) -> tu
 
 
 def _candidates(values: Floats, hits: Flags | None) -> Floats:
-    """All thresholds that differ, ascending: below, between and above the values; with `hits`, few of them.
-
-    They lie halfway between values: rounding does not matter when a rule is applied.
-    """
-    distinct: Floats = np.unique(values[np.isfinite(values)])
-    halfway = (distinct[:-1] + distinct[1:]) / 2.0
+    """All thresholds that differ, ascending: below, between and above the values; with `hits`, few of them."""
+    distinct = np.unique(values[np.isfinite(values)])
+    halfway = (distinct[:-1] + distinct[1:]) / 2.0  # so rounding does not matter when a rule is applied
     candidates: Floats = np.concatenate([distinct[:1] - 1.0, halfway, distinct[-1:] + 1.0])
     if hits is None:
         return candidates
@@ -276,17 +262,11 @@ def _candidates(values: Floats, hits: Flags | None) -> Floats:
 
 def _f1_at(candidates: Floats, values: Floats, lists: HeldOut, objective: str, min_labels: int) -> Floats:
     """The objective at every candidate threshold, shape (n_candidates,)."""
-    if objective == "f1-per-row":
-        total = np.zeros(len(candidates))
-        for start in range(0, len(values), ROWS_PER_BLOCK):
-            part = slice(start, start + ROWS_PER_BLOCK)
-            block, n_true = lists[part], np.diff(lists.truth[part].indptr)
-            rows = np.repeat(np.arange(len(n_true))[:, None], values.shape[1], axis=1)
-            total += _group_f1(candidates, values[part], block, rows, n_true, min_labels).sum(axis=0)
-        return total / len(values)
     _, group, n_true = _labels_that_occur(lists)
     if objective == "micro-f1":
         group, n_true = np.zeros_like(group), np.array([n_true.sum()])
+    elif objective == "f1-per-row":
+        group[:], n_true = np.arange(len(group))[:, None], np.diff(lists.truth.indptr)
     return np.asarray(_group_f1(candidates, values, lists, group, n_true, min_labels).mean(axis=0))
 
 
@@ -297,11 +277,11 @@ def _labels_that_occur(lists: HeldOut) -> tuple[Ints, Ints, Ints]:
     return np.flatnonzero(n_true), number[lists.indices], n_true[n_true > 0]
 
 
-def _group_f1(candidates: Floats, values: Floats, lists: HeldOut, group: Ints, n_true: Ints, min_labels: int) -> Floats:
+def _group_f1(candidates: Floats, values: Floats, lists: HeldOut, group: Ints, n_true: Ints, least: int) -> Floats:
     """F1 of each group of pairs at each threshold, shape (n_groups, n_candidates); 1 if there is nothing to find.
 
-    A pair is predicted at the thresholds below its value. At thresholds from its `min_labels`-th largest value upwards,
-    a row has too few labels, and its first ones are predicted as well.
+    A pair is predicted at the thresholds below its value. From the `least`-th largest value of a row upwards, the row
+    has too few labels, and its first `least` ones are predicted as well.
     """
     ends = np.searchsorted(candidates, values)  # a pair is predicted at candidates[:end]
     listed = (group >= 0) & (lists.indices >= 0)
@@ -315,11 +295,11 @@ def _group_f1(candidates: Floats, values: Floats, lists: HeldOut, group: Ints, n
             table += sign * np.bincount(cells, weights, table.size).reshape(shape)
 
     first = np.zeros_like(listed)
-    first[:, :min_labels] = True
+    first[:, :least] = True
     count(listed & ~first, ends, 1)
-    if min_labels > 0:
+    if least > 0:
         count(listed & first, np.full_like(ends, len(candidates)), 1)
-        place = max(0, ends.shape[1] - min_labels)
+        place = max(0, ends.shape[1] - least)
         too_few = np.broadcast_to(np.sort(ends, axis=1)[:, place : place + 1], ends.shape)  # from here upwards
         between = listed & first & (ends < too_few)
         count(between, too_few, -1)
@@ -344,11 +324,7 @@ def _label_thresholds(lists: HeldOut, scales: Floats, t: float) -> Floats:
 
 
 def fit_acceptance(
-    lists: HeldOut,
-    inverse_norms: Floats,
-    target: float,
-    exponents: tuple[float, ...] = EXPONENTS,
-    delta: float = 0.05,
+    lists: HeldOut, inverse_norms: Floats, target: float, exponents: Any = EXPONENTS, delta: float = 0.05
 ) -> Acceptance:
     """The laxest threshold that passes the test after all stricter ones of its sequence; `lists` may be accepted."""
     chooses = np.arange(len(lists.hits)) % 4 == 0
@@ -362,24 +338,24 @@ def fit_acceptance(
     steps = np.linspace(0, min(len(ordered) - 1, 2 * len(places)), STEPS).astype(np.int64)
     sequence = np.unique(ordered[steps])[::-1]  # from strict to lax, past the observed precision of `target`
     needed, n_tests = math.log(1.0 / delta), len(testing.hits)
-    gains = [_gains(choosing, scales, target, threshold) for threshold in sequence]
+
+    def sums(lists: HeldOut, threshold: float) -> Floats:
+        """Z of every row."""
+        return np.asarray(((lists.values(scales) > threshold) * (lists.hits - target)).sum(axis=1))
+
+    gains = [sums(choosing, threshold) for threshold in sequence]
     # The bet that detects the smallest mean, for this variance and number of rows.
     squares = np.maximum([np.mean(z**2) for z in gains], 1e-12)
     bets = np.minimum(np.sqrt(2.0 * needed / (max(1, n_tests) * squares)), LARGEST_BET / (limit * target))
     start = int(np.argmax([np.log1p(b * z).sum() for b, z in zip(bets, gains, strict=True)]))
     passed = None
     for threshold, b in zip(sequence[start:], bets[start:], strict=True):
-        if np.log1p(b * _gains(testing, scales, target, threshold)).sum() < needed:
+        if np.log1p(b * sums(testing, threshold)).sum() < needed:
             break
         passed = float(threshold)
     above = testing.values(scales) > (np.inf if passed is None else passed)
     precision = float(testing.hits[above].mean()) if above.any() else None
     return Acceptance(target, delta, q, passed, limit, float(above.sum() / max(1, n_tests)), precision)
-
-
-def _gains(lists: HeldOut, scales: Floats, target: float, threshold: float) -> Floats:
-    """Z of every row: its accepted labels, each counted as correct − target."""
-    return np.asarray(((lists.values(scales) > threshold) * (lists.hits - target)).sum(axis=1))
 
 
 def _precise(lists: HeldOut, scales: Floats, target: float) -> Ints:
