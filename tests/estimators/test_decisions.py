@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -194,6 +195,19 @@ def test_a_hostile_rule_is_a_damaged_model(rows, change, tmp_path):
     file.write_text(json.dumps(stored))
     with pytest.raises(ModelFormatError, match="damaged"):
         load(tmp_path / "model")
+
+
+@pytest.mark.parametrize(
+    "array",
+    [np.zeros(3), np.zeros((8, 1)), np.zeros(8, dtype=np.int64), np.full(8, np.nan), sp.csr_array((8, 8))],
+    ids=["too short", "matrix", "integers", "NaN", "sparse"],
+)
+def test_hostile_label_thresholds_are_a_damaged_model(rows, array):
+    model = OneVsAllClassifier(per_label_thresholds=True).fit(*rows[0]).fit_decision(*rows[1])
+    state = model.to_state()
+    arrays = {**state.arrays, "decision_thresholds": array}
+    with pytest.raises(ModelFormatError, match="damaged"):
+        OneVsAllClassifier.from_state(replace(state, arrays=arrays))
 
 
 @pytest.mark.parametrize("change", [{"delta": 0.0}, {"limit": 0}, {"threshold": None}, {"precision": "high"}], ids=str)
