@@ -12,8 +12,10 @@ __version__ = "0.1.0"  # the only place: the build reads it from here
 
 # Public name -> module that defines it; None marks a public submodule.
 _PUBLIC: dict[str, str | None] = {
+    "Acceptance": "widemargin.estimators.decisions",
     "Certificate": "widemargin.problems.certificate",
     "Contributions": "widemargin.estimators.explanation",
+    "DecisionRule": "widemargin.estimators.decisions",
     "Explanation": "widemargin.estimators.explanation",
     "Comparison": "widemargin.comparison",
     "HierarchicalClassifier": "widemargin.estimators.tree.classifier",

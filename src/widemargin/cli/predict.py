@@ -44,12 +44,13 @@ ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
 STANDARD_OUTPUT = Path("/dev/stdout")
 """Predictions could be appended to their own data: `widemargin predict model data.csv >> data.csv`."""
 FORMATS = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet", ".pq": "parquet"}
-OURS = {"labels", "scores", "probabilities", "explanations"}
+OURS = {"labels", "scores", "probabilities", "explanations", "accepted"}
 ROWS_PER_BLOCK = 8192  # of arrays; text files come in blocks of bytes
 ENDINGS = {"csv": ".csv", "tsv": ".tsv", "json": ".jsonl", "parquet": ".parquet"}
 
-Row = tuple[list[Any], list[Any], list[float], list[float] | None, Any]
-"""Kept columns, labels, scores, probabilities if the model is calibrated, and the explanation if there is one."""
+Row = tuple[list[Any], list[Any], list[float], list[float] | None, Any, list[bool] | None]
+"""Kept columns, labels, scores, probabilities if there are any, the explanation if there is one, and which labels are
+accepted if there is a precision target."""
 
 
 def run(given: Given) -> None:
@@ -67,17 +68,24 @@ def run(given: Given) -> None:
     # A probability may depend on the scores of other labels.
     joint = calibrated and (model.kind_ != "multilabel" or hasattr(model, "taxonomy_"))
     graph = None if given.taxonomy is None else _graph(model, given)
-    here = given.explain or joint or graph is not None
+    if given.decide:
+        _check_decide(model, given)
+    here = given.explain or joint or given.decide or graph is not None
     if here and not (executor is None and given.memory_limit is None):
         what = "explanations" if given.explain else "probabilities of labels that depend on each other"
+        what = "decisions" if given.decide else what
         raise ValueError(
             f"{what} can only be computed in this process; leave out --processes, --scheduler and --memory-limit"
         )
-    k = min(given.k, len(model.classes_))  # missing places are not printed
+    rule = getattr(model, "decision_", None) if given.decide else None
+    marked = rule is not None and rule.acceptance is not None
+    k = width = min(given.k, len(model.classes_))  # missing places are not printed
+    if given.decide:
+        k, width = 1, rule.max_labels if rule is not None and model.decision == "threshold" else None
     shown = {} if given.names is None else inputs.display_names(given.names)
     with contextlib.ExitStack() as stack:
         rows, kept = _rows(opened, given, one_text, stack)
-        line_of, write = stack.enter_context(_writer(given, k, calibrated))
+        line_of, write = stack.enter_context(_writer(given, width, calibrated, marked))
         if rows is None:  # empty input gives empty output
             write([])
             return
@@ -87,12 +95,14 @@ def run(given: Given) -> None:
             return
         limits = {"memory_limit_mb": given.memory_limit, "n_threads": model._n_threads()}
         for top, block in predict_in_parts(model, given.model, rows, k, executor=executor, **limits):
-            probabilities = why = None
+            probabilities = why = accepted = None
+            if given.decide:
+                top, accepted = _decided(model, block, marked)
             if calibrated:
                 probabilities = model.label_proba(block, top.indices) if joint else _of_scores(model, top)
             if given.explain:
                 why = [model.explain(block[[row]], k=k) for row in range(len(top.indices))]
-            write(map(line_of, _found(top, probabilities, why, kept, given.threshold, shown)))
+            write(map(line_of, _found(top, probabilities, why, kept, given.threshold, shown, accepted)))
 
 
 def _graph(model: Any, given: Given) -> LabelGraph:
@@ -118,7 +128,7 @@ def _closed_sets(
             nodes = np.flatnonzero(mask)
             nodes = nodes[np.argsort(-p[nodes], kind="stable")]  # among equals, ancestors come first
             names = [graph.nodes[node] for node in nodes.tolist()]
-            yield next(kept, []), [shown.get(str(name), name) for name in names], [], p[nodes].tolist(), None
+            yield next(kept, []), [shown.get(str(name), name) for name in names], [], p[nodes].tolist(), None, None
 
 
 def _rows(
@@ -165,6 +175,30 @@ def _numbers(model: Any, given: Given, path: Path | None) -> Any:
     return rows
 
 
+def _check_decide(model: Any, given: Given) -> None:
+    """Refuse options that --decide leaves nothing to do."""
+    if model.kind_ != "multilabel":
+        raise ValueError("--decide is for models with several labels per row; use --k 1 for the predicted class")
+    for name in ("k", "explain"):
+        if name in given.raw:
+            raise ValueError(f"--{name} cannot be combined with --decide; use one of them")
+
+
+def _decided(model: Any, block: Any, marked: bool) -> tuple[TopK, Any]:
+    """The predicted labels of a block of rows as lists, best first, and which of them are accepted."""
+    predicted = model.label_scores(block, sp.csr_array(model.predict(block)))
+    n_rows, lengths = predicted.shape[0], np.diff(predicted.indptr)
+    row = np.repeat(np.arange(n_rows), lengths)
+    order = np.lexsort((predicted.indices, -predicted.data, row))
+    place = np.arange(len(row)) - np.repeat(predicted.indptr[:-1], lengths)
+    shape = (n_rows, max(1, int(lengths.max(initial=0))))
+    indices, scores, accepted = np.full(shape, -1, dtype=np.int64), np.full(shape, -np.inf), np.zeros(shape, dtype=bool)
+    indices[row, place], scores[row, place] = predicted.indices[order], predicted.data[order]
+    if marked:
+        accepted[row, place] = np.asarray(model.accept(block)[row, indices[row, place]]).ravel() > 0
+    return TopK(None, scores, indices, model.classes_), accepted if marked else None
+
+
 def _of_scores(model: Any, top: TopK) -> Any:
     """`label_proba` of the top labels, for models where it depends on the label's score alone."""
     found, asked = np.zeros(top.scores.shape), top.indices >= 0
@@ -183,6 +217,7 @@ def _found(
     kept: Iterator[list[Any]],
     threshold: float | None,
     shown: dict[str, str],
+    accepted: Any,
 ) -> Iterator[Row]:
     """The predictions of the rows of a block, with missing places and labels below the threshold left out."""
     listed = top.indices >= 0
@@ -195,15 +230,20 @@ def _found(
         if shown:
             labels = [shown.get(str(label), label) for label in labels]
         probable = None if known is None else list(itertools.compress(known[row], mask))
-        yield next(kept, []), labels, scores, probable, None if why is None else why[row]
+        marks = None if accepted is None else list(itertools.compress(accepted[row].tolist(), mask))
+        yield next(kept, []), labels, scores, probable, None if why is None else why[row], marks
 
 
 @contextlib.contextmanager
-def _writer(given: Given, k: int, calibrated: bool) -> Iterator[Writer]:
+def _writer(given: Given, width: int | None, calibrated: bool, marked: bool) -> Iterator[Writer]:
     """How to write predictions to standard output, or to a file that takes its name at the end."""
     ending = "" if given.out is None else Path(str(given.out).removesuffix(".gz")).suffix.lower()
     kind = "jsonl" if given.json else given.format or FORMATS.get(ending, "tsv")
     keep = given.keep or []
+    if kind == "csv" and width is None:
+        raise ValueError(
+            "--decide has no fixed number of columns for CSV; use --format tsv or jsonl, or train with --max-labels"
+        )
     if given.explain and kind in ("csv", "parquet"):
         raise ValueError(f"explanations cannot be written as {kind}; use --format tsv or jsonl")
     if given.taxonomy is not None and kind == "csv":
@@ -214,14 +254,15 @@ def _writer(given: Given, k: int, calibrated: bool) -> Iterator[Writer]:
         )
     with contextlib.ExitStack() as stack:
         if kind == "parquet":
-            yield stack.enter_context(_parquet_writer(given, calibrated))
+            yield stack.enter_context(_parquet_writer(given, calibrated, marked))
             return
         stream: Any = sys.stdout
         if given.out is not None:
             stream = io.TextIOWrapper(stack.enter_context(atomic_file(given.out)), encoding="utf-8", newline="\n")
         if kind == "csv":
             table, value = csv.writer(stream, lineterminator="\n"), "probability" if calibrated else "score"
-            table.writerow(keep + [f"{name}_{place + 1}" for place in range(k) for name in ("label", value)])
+            names = ("label", value, "decision") if marked else ("label", value)
+            table.writerow(keep + [f"{name}_{place + 1}" for place in range(width or 0) for name in names])
             yield _cells, table.writerows
         elif kind == "tsv":
             yield functools.partial(_tsv_line, given.explain_features), stream.writelines
@@ -234,10 +275,12 @@ def _writer(given: Given, k: int, calibrated: bool) -> Iterator[Writer]:
 
 def _cells(row: Row) -> list[Any]:
     """Kept columns, then labels with their probabilities or, without those, their scores."""
-    kept, labels, scores, probabilities, _ = row
+    kept, labels, scores, probabilities, _, accepted = row
     cells = list(kept)
-    for label, value in zip(labels, scores if probabilities is None else probabilities, strict=True):
+    for place, (label, value) in enumerate(zip(labels, probabilities or scores, strict=True)):
         cells += [label, f"{value:.6g}"]
+        if accepted is not None:
+            cells.append("accept" if accepted[place] else "check")
     return cells
 
 
@@ -250,17 +293,19 @@ def _tsv_line(n_features: int, row: Row) -> str:
 
 
 def _json_line(given: Given, ascii_only: bool, row: Row) -> str:
-    kept, labels, scores, probabilities, why = row
+    kept, labels, scores, probabilities, why, accepted = row
     values = dict(zip(given.keep or (), kept, strict=True)) | {"labels": labels, "scores": scores}
     if probabilities is not None:
         values["probabilities"] = probabilities
     if why is not None:
         values["explanations"] = why.to_dict(given.explain_features)["labels"]
+    if accepted is not None:
+        values["accepted"] = accepted
     return json.dumps(values, ensure_ascii=ascii_only) + "\n"
 
 
 @contextlib.contextmanager
-def _parquet_writer(given: Given, calibrated: bool) -> Iterator[Writer]:
+def _parquet_writer(given: Given, calibrated: bool, marked: bool) -> Iterator[Writer]:
     """Rows with lists of labels and scores, collected for a Parquet file."""
     try:
         import pyarrow
@@ -271,13 +316,15 @@ def _parquet_writer(given: Given, calibrated: bool) -> Iterator[Writer]:
         raise ValueError("Parquet output requires a file; set its name with --out")
     keep, text, numbers = given.keep or [], pyarrow.string(), pyarrow.list_(pyarrow.float64())
     lists = {"labels": pyarrow.list_(text), "scores": numbers} | ({"probabilities": numbers} if calibrated else {})
+    lists |= {"accepted": pyarrow.list_(pyarrow.bool_())} if marked else {}
     schema = pyarrow.schema(dict.fromkeys(keep, text) | lists)
     batches = []
 
     def record(row: Row) -> dict[str, Any]:
-        kept, labels, scores, probabilities, _ = row
+        kept, labels, scores, probabilities, _, accepted = row
         cells = [cell if cell is None else str(cell) for cell in kept]
-        values = [list(map(str, labels)), scores, *([probabilities] if calibrated else [])]
+        values: list[Any] = [list(map(str, labels)), scores, *([probabilities] if calibrated else [])]
+        values += [accepted] if marked else []
         return dict(zip(schema.names, [*cells, *values], strict=True))
 
     yield record, lambda records: batches.append(pyarrow.Table.from_pylist(list(records), schema))

@@ -26,6 +26,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from widemargin.data.tables import TableSpec
+from widemargin.estimators.decisions import DecisionRule
 from widemargin.estimators.training import Estimator, check_parameters, kernel_description
 from widemargin.exceptions import ModelFormatError, NotSavableError
 from widemargin.model_io import ModelState, read_model, write_model
@@ -70,6 +71,7 @@ HISTORY_NOT_STORED = {"seconds", "seconds_std"}
 # What a meaningless description can raise on the way to a model, besides the checks that name it.
 MEANINGLESS = (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError)
 CALIBRATION = "calibration_"  # prefix of the names of a calibration's arrays
+DECISION_THRESHOLDS = "decision_thresholds"
 IDF = "text_idf"  # name of a vectoriser's array
 VECTORIZER_FUNCTIONS = ("preprocessor", "tokenizer", "analyzer", "strip_accents")  # options that may be functions
 VECTORIZER_TYPES = {"float32": np.float32, "float64": np.float64}
@@ -205,14 +207,17 @@ class Codec:
         """The arrays that the model predicts from."""
         if not hasattr(model, "dual_coef_"):
             scale = {"label_scale": model.label_scale_} if hasattr(model, "label_scale_") else {}
-            return {"coef": model.coef_, "intercept": model.intercept_, **scale}
+            own = getattr(getattr(model, "decision_", None), "label_thresholds", None)
+            own_thresholds = {} if own is None else {DECISION_THRESHOLDS: own}
+            return {"coef": model.coef_, "intercept": model.intercept_, **scale, **own_thresholds}
         rows = {} if model.kernel == "precomputed" else {"support_vectors": model.support_vectors_}
         return {"intercept": model.intercept_, "dual_coef": model.dual_coef_, "support": model.support_, **rows}
 
     def attributes(self, model: Any) -> dict[str, Any]:
         """Small fitted attributes, as JSON values."""
-        if hasattr(model, "label_scale_"):
-            return {"rank_scale": model.rank_scale_}
+        if hasattr(model, "rank_scale_"):
+            rule = {"decision": model.decision_.to_dict()} if hasattr(model, "decision_") else {}
+            return ({"rank_scale": model.rank_scale_} if hasattr(model, "label_scale_") else {}) | rule
         return {"gamma": float(model.gamma_)} if hasattr(model, "dual_coef_") else {}
 
     def constructor_parameters(self, stored: Mapping[str, Any]) -> dict[str, Any]:
@@ -231,13 +236,18 @@ class Codec:
         if getattr(model, "kernel", "linear") == "linear":
             model.coef_ = checked_matrix(state.arrays["coef"], "coef", (n_outputs, model.n_features_in_))
             if hasattr(model, "rank_scale"):
-                self.restore_rank_scale(model, state, n_outputs)
+                model.rank_scale_ = 0.0
+                if "rank_scale" in state.attributes:
+                    self.restore_rank_scale(model, state, n_outputs)
+                if "decision" in state.attributes:
+                    own = state.arrays.get(DECISION_THRESHOLDS)
+                    model._set_decision(DecisionRule.from_dict(state.attributes["decision"], own))
         else:
             self.restore_support(model, state, n_outputs)
 
     def restore_rank_scale(self, model: Any, state: ModelState, n_outputs: int) -> None:
         """Set `rank_scale_` and `label_scale_`; a ValueError unless they are numbers that can be factors of labels."""
-        q = state.attributes.get("rank_scale", 0.0)
+        q = state.attributes["rank_scale"]
         if isinstance(q, bool) or not isinstance(q, int | float) or not 0.0 <= q < np.inf:
             raise ValueError(f"rank_scale is {q!r:.50}, not a number of at least 0")
         model.rank_scale_ = float(q)

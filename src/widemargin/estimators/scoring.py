@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple, Protocol, Self
 from weakref import WeakKeyDictionary
@@ -208,16 +208,13 @@ class LabelModel(CommonParameters, ClassifierMixin, BaseEstimator):
         -------
         ndarray of shape (n_samples,), or an indicator of shape (n_samples, n_labels)
             The top class; for multi-label problems the labels with a score above 0, or with a probability above ½
-            if the model is calibrated, as a CSR array, or as a dense array if the model was fitted on one. Column l
-            is `classes_[l]`; `predict_sets` gives the labels themselves.
+            if the model is calibrated, or those of its decision rule, as a CSR array, or as a dense array if the model
+            was fitted on one. Column l is `classes_[l]`; `predict_sets` gives the labels themselves.
         """
         X = self._check_rows(X)
         if self.kind_ != "multilabel":
             return self.classes_[self._ranked(X, 1, self._unscaled())[0][:, 0]]
-        blocks = [sp.csr_array(self._is_predicted(scores), dtype=np.int64) for scores in self._score_blocks(X)]
-        if not blocks:
-            blocks = [sp.csr_array((0, len(self.classes_)), dtype=np.int64)]
-        indicator = sp.vstack(blocks, format="csr")
+        indicator = self._decide(X)
         return indicator if self.sparse_output_ else indicator.toarray()
 
     def predict_sets(self, X: Any) -> list[set[Any]]:
@@ -546,6 +543,15 @@ class LabelModel(CommonParameters, ClassifierMixin, BaseEstimator):
             refuse_texts(X, type(self).__name__)
             raise
         return l2_normalize_rows(X) if self.normalize else X
+
+    def _decide(self, X: Any) -> Any:
+        """The labels of checked rows, of a model with several labels per row, as a CSR array."""
+        return self._indicator(X, self._is_predicted)
+
+    def _indicator(self, X: Any, is_predicted: Callable[[npt.NDArray[np.float64]], npt.NDArray[np.bool_]]) -> Any:
+        """Labels chosen by their scores, block by block, as a CSR array."""
+        blocks = [sp.csr_array(is_predicted(scores), dtype=np.int64) for scores in self._score_blocks(X)]
+        return sp.vstack(blocks or [sp.csr_array((0, len(self.classes_)), dtype=np.int64)], format="csr")
 
     def _is_predicted(self, scores: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
         """Which labels of a multi-label model are predicted, for a block of scores."""

@@ -201,6 +201,8 @@ def _facts_of(outcome: Outcome) -> list[Fact]:
     if outcome.kind == "tree":
         tree = model.taxonomy_
         facts.append(Fact("Tree", f"{len(tree):,} nodes, {tree.height} levels"))
+    if hasattr(model, "decision_"):
+        facts.append(Fact("Decision rule", model.decision_.describe()))
     return facts
 
 

@@ -12,22 +12,29 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
+from numbers import Integral, Real
 from typing import Any, ClassVar, cast
 
 import joblib
 import numpy as np
+import scipy.sparse as sp
+from sklearn.exceptions import NotFittedError
 from sklearn.utils import Tags
 from sklearn.utils._param_validation import StrOptions
+from sklearn.utils.validation import check_consistent_length
 
 from widemargin._docstrings import with_shared_passages
+from widemargin.estimators.decisions import EXPONENTS, LISTED, OBJECTIVES, DecisionRule, HeldOut, fit_rule
 from widemargin.estimators.scoring import LabelModel
 from widemargin.estimators.training import (
     COMMON_CONSTRAINTS,
+    COUNT,
     HARMLESS_GAP,
     NONNEGATIVE,
     POSITIVE,
     Floats,
+    Number,
     TrainingData,
     check_parameters,
     class_factors,
@@ -104,6 +111,22 @@ class OneVsAllClassifier(LabelModel):
     metric : str or None, default=None
         What decides about rank_scale="auto": "precision@k", "ndcg@k" or "psp@k" (propensity-scored precision) with a
         number for k. None is the mean of precision at 1, 3 and 5.
+    decision : {"sign", "threshold"}, default="sign"
+        How `predict` decides if rows have several labels. "sign": the labels with a score above 0. "threshold": the
+        labels above the threshold of `decision_`, the rule that `fit_decision` or `tune_decision` chose.
+    objective : {"micro-f1", "macro-f1", "f1-per-row"}, default="micro-f1"
+        What the rule maximises: F1 over all pairs of a row and a label, the mean F1 of the labels that occur, or the
+        mean F1 of the rows.
+    per_label_thresholds : bool, default=False
+        Whether the rule has a threshold for each label: the label's own best one, shrunk towards the common one.
+    min_labels : int, default=0
+        A row with fewer labels above the threshold also gets its first `min_labels` in the order of `predict_topk`.
+    max_labels : int or None, default=None
+        Only the first `max_labels` in the order of `predict_topk` can be predicted.
+    precision_target : float or None, default=None
+        Precision between 0 and 1 of the labels that `accept` returns; the rule then also has a threshold for these.
+    tune_decision : bool, default=False
+        Whether `fit` chooses the rule on held-out rows.
     fit_intercept : bool, default=True
         Whether each label has an intercept.
     regularize_intercept : bool, default=False
@@ -155,6 +178,8 @@ class OneVsAllClassifier(LabelModel):
         reason why C = 1 was taken. Only if one of them is "auto".
     label_scale_ : ndarray of shape (n_labels,)
         The factors a of the rank scale, 1 for labels without weights; only if `rank_scale_` is not 0.
+    decision_ : DecisionRule
+        The rule that was chosen on held-out rows, if any.
     history_ : History
         How training went, by label frequency and, with Newton's method, by iteration.
     n_iter_ : ndarray of shape (n_labels,)
@@ -210,6 +235,13 @@ class OneVsAllClassifier(LabelModel):
     warm_start: bool = False
     rank_scale: float | str = 0.0
     metric: str | None = None
+    decision: str = "sign"
+    objective: str = "micro-f1"
+    per_label_thresholds: bool = False
+    min_labels: int = 0
+    max_labels: int | None = None
+    precision_target: float | None = None
+    tune_decision: bool = False
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = COMMON_CONSTRAINTS | {
         "loss": [StrOptions(set(LOSSES))],
@@ -222,6 +254,13 @@ class OneVsAllClassifier(LabelModel):
         "rank_scale": [NONNEGATIVE, StrOptions({AUTO})],
         "metric": [str, None],
         "regularize_intercept": ["boolean"],
+        "decision": [StrOptions({"sign", "threshold"})],
+        "objective": [StrOptions(set(OBJECTIVES))],
+        "per_label_thresholds": ["boolean"],
+        "min_labels": [Number(Integral, 0, None, closed="left")],
+        "max_labels": [COUNT, None],
+        "precision_target": [Number(Real, 0, 1, closed="neither"), None],
+        "tune_decision": ["boolean"],
     }
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> OneVsAllClassifier:
@@ -246,6 +285,130 @@ class OneVsAllClassifier(LabelModel):
             self._fit_checked(data)
         return self
 
+    def fit_decision(self, X: Any, y: Any, *, delta: float = 0.05) -> OneVsAllClassifier:
+        """Choose how `predict` and `accept` decide, on rows that were not used in training.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Held-out rows.
+        y : indicator of shape (n_samples, n_labels), or list of label sets
+            Their labels, in a form that `fit` accepts. Labels that the model does not know are ignored.
+        delta : float, default=0.05
+            Probability, over the draw of these rows, that the precision of `accept` is not above `precision_target`.
+
+        Returns
+        -------
+        self
+            The model, with `decision_`; the next `fit` deletes it.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from widemargin import OneVsAllClassifier
+        >>> X = np.random.default_rng(0).normal(size=(300, 4))
+        >>> Y = (X[:, :3] > 0.8).astype(int)
+        >>> model = OneVsAllClassifier(C=0.01, decision="threshold").fit(X[:200], Y[:200])
+        >>> model.fit_decision(X[200:], Y[200:]).decision_.objective
+        'micro-f1'
+        """
+        if self.kind_of_fitted() != "multilabel":
+            raise ValueError("fit_decision is for rows with several labels; with one label per row, the top class wins")
+        self._check_parameters()
+        if not Number(Real, 0, 1, closed="neither").is_satisfied_by(delta):
+            raise ValueError(f"delta must be a number between 0 and 1; got {delta!r}")
+        self.decision_ = fit_rule(
+            self._held_out(X, y),
+            self.coef_,
+            objective=self.objective,
+            exponents=(0.0,) if self.loss == "logistic" else EXPONENTS,
+            per_label_thresholds=self.per_label_thresholds,
+            min_labels=int(self.min_labels),
+            max_labels=None if self.max_labels is None else int(self.max_labels),
+            precision_target=None if self.precision_target is None else float(self.precision_target),
+            delta=float(delta),
+        )
+        return self
+
+    def _held_out(self, X: Any, y: Any) -> HeldOut:
+        """The top labels of rows, beside the true ones."""
+        X, encoding = self._check_rows(X), self._encoding()
+        truth = sp.csr_array(encoding.indicator_with_unknown(y)[:, : encoding.n_classes])
+        check_consistent_length(X, truth)
+        if truth.nnz == 0:
+            raise ValueError("no row of y has a label of the model; fit_decision requires rows with labels")
+        k = min(len(self.classes_), max(LISTED, self.min_labels, self.max_labels or 0))
+        indices, scores = self._ranked(X, k, self.scorer)
+        margins = (scores + 1.0) / getattr(self, "label_scale_", np.ones(len(self.classes_)))[indices]
+        return HeldOut.of(indices, margins, truth)
+
+    def _set_decision(self, rule: DecisionRule) -> None:
+        """Take over the rule of another model of the same labels."""
+        own = rule.label_thresholds
+        if self.kind_of_fitted() != "multilabel" or (own is not None and len(own) != len(self.classes_)):
+            raise ValueError("the decision rule belongs to a model with other labels")
+        self.decision_ = rule
+
+    def _rule(self, wanted: str) -> DecisionRule:
+        """The rule, or an error that says how to get one."""
+        if not hasattr(self, "decision_"):
+            raise NotFittedError(
+                f"{wanted} requires a decision rule; call fit_decision(X, y) with rows that were not used in training, "
+                "or fit with tune_decision=True"
+            )
+        return self.decision_
+
+    def accept(self, X: Any) -> Any:
+        """The labels that can be accepted without a check, at the precision `precision_target`.
+
+        <rows_to_label>
+
+        Returns
+        -------
+        csr_array of shape (n_samples, n_labels)
+            1 for accepted labels. Empty if no threshold reached the target on the rows of `fit_decision`.
+        """
+        X = self._check_rows(X)
+        found = self._rule("accept").acceptance
+        if found is None:
+            raise ValueError("the decision rule has no precision target; set precision_target and call fit_decision")
+        if found.threshold is None:
+            return sp.csr_array((X.shape[0], len(self.classes_)), dtype=np.int64)
+        rule = replace(self.decision_, q=found.q, threshold=found.threshold, label_thresholds=None)
+        return self._listed_above(X, rule, 0, found.limit)
+
+    def _decide(self, X: Any) -> Any:
+        """The labels of checked rows, of a model with several labels per row, as a CSR array."""
+        if self.decision == "sign":
+            return super()._decide(X)
+        rule = self._rule("decision='threshold'")
+        if rule.max_labels is not None:
+            return self._listed_above(X, rule, rule.min_labels, rule.max_labels)
+        limits = self._rank_limits(rule)
+        predicted = self._indicator(X, lambda scores: scores > limits)
+        few = np.flatnonzero(np.diff(predicted.indptr) < rule.min_labels)
+        if len(few):
+            added = self._listed_above(X[few], rule, rule.min_labels, rule.min_labels)
+            place = sp.csr_array((np.ones(len(few), np.int64), (few, np.arange(len(few)))), (X.shape[0], len(few)))
+            predicted = sp.csr_array(predicted.maximum(place @ added))
+        return predicted
+
+    def _listed_above(self, X: Any, rule: DecisionRule, least: int, most: int) -> Any:
+        """The labels above a rule's thresholds among the top `most`, and the first `least` of rows with fewer."""
+        indices, scores = self._ranked(X, min(most, len(self.classes_)), self.scorer)
+        chosen = scores > self._rank_limits(rule)[indices]
+        chosen[chosen.sum(axis=1) < least, :least] = True
+        indptr = np.append(0, np.cumsum(chosen.sum(axis=1)))
+        found = sp.csr_array(
+            (np.ones(indptr[-1], np.int64), indices[chosen], indptr), shape=(X.shape[0], len(self.classes_))
+        )
+        found.sort_indices()
+        return found
+
+    def _rank_limits(self, rule: DecisionRule) -> Any:
+        """A rule's thresholds on the scores by which labels are ranked, shape (n_labels,)."""
+        return getattr(self, "label_scale_", 1.0) * (rule.score_thresholds(self.coef_) + 1.0) - 1.0
+
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
@@ -262,6 +425,8 @@ class OneVsAllClassifier(LabelModel):
             raise ValueError(
                 "propensity_A and propensity_B apply only to class_weight='propensity'; set it, or leave them out"
             )
+        if self.max_labels is not None and self.min_labels > self.max_labels:
+            raise ValueError(f"min_labels={self.min_labels} is larger than max_labels={self.max_labels}; swap them")
         if self.init_params is not None:
             start_parameters(self.init_params, self.loss)
 
@@ -298,6 +463,11 @@ class OneVsAllClassifier(LabelModel):
             positive_weight, negative_weight = self._inverse_propensities(data.targets), None
         else:
             positive_weight, negative_weight = class_factors(self.class_weight, data.targets, data.sample_weight)
+        if self.decision == "threshold" and data.targets.kind != "multilabel":
+            raise ValueError(
+                "decision='threshold' is for rows with several labels, but y has one label per row; use decision='sign'"
+            )
+        positive_weight, negative_weight = class_factors(self.class_weight, data.targets, data.sample_weight)
         problem = Problem.of(
             data.X,
             data.targets.Y,
