@@ -98,7 +98,7 @@ class DecisionRule:
     q, threshold : float
         Labels are predicted above this threshold after a rank scale with this exponent.
     value, n_rows : float, int
-        The objective reached, and on how many held-out rows.
+        The objective reached, and on how many held-out rows; 0 for a rule that was not chosen.
     min_labels : int
         A row with fewer labels above the threshold also gets its first `min_labels` in the order of `predict_topk`.
     max_labels : int or None
@@ -132,7 +132,7 @@ class DecisionRule:
         _check(self, "threshold", NUMBER)
         _check(self, "q", NUMBER, 0, LARGEST_EXPONENT)
         _check(self, "value", NUMBER, 0, 1)
-        _check(self, "n_rows", COUNT, 1)
+        _check(self, "n_rows", COUNT, 0)
         _check(self, "min_labels", COUNT, 0)
         _check(self, "max_labels", (int, type(None)), max(1, self.min_labels))
         own = self.label_thresholds
@@ -152,7 +152,7 @@ class DecisionRule:
         text += "" if self.label_thresholds is None else ", adjusted for each label"
         text += f", at least {self.min_labels} labels" if self.min_labels else ""
         text += "" if self.max_labels is None else f", at most {self.max_labels} labels"
-        text += f"; {self.objective} {self.value:.3f} on {self.n_rows:,} held-out rows"
+        text += f"; {self.objective} {self.value:.3f} on {self.n_rows:,} held-out rows" if self.n_rows else ""
         if self.acceptance is None:
             return text
         found, some = self.acceptance, f"{self.acceptance.labels_per_row:.2f} labels per row accepted"

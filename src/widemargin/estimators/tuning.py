@@ -1,4 +1,4 @@
-"""Values chosen by `fit`: C="auto" of every family, and rank_scale="auto" of one-vs-all.
+"""Values chosen by `fit`: C="auto" of every family; rank_scale="auto" and the decision rule of one-vs-all.
 
 A part of the rows is held out, with the share of every label and without dividing groups. One-vs-all is fitted to the
 other rows for C = 1, ½, ¼ times 1 / mean ‖x‖², and further values while the choice is at the edge, each from the one
@@ -37,6 +37,7 @@ from sklearn.base import clone
 from sklearn.utils import _safe_indexing
 
 from widemargin.data.normalize import with_unit_rows
+from widemargin.estimators.decisions import LISTED, DecisionRule, HeldOut
 from widemargin.estimators.training import Floats, TrainingData, progress_callback
 from widemargin.labels.tree import IntArray
 from widemargin.metrics import jain_propensities, ndcg_at_k, precision_at_k, propensity_scored_precision_at_k
@@ -82,16 +83,30 @@ class Choice:
     ----------
     params : dict
         Values of parameters, for the fit.
-    tuning : dict
-        The attribute `tuning_`.
+    tuning : dict or None
+        The attribute `tuning_`, if parameters were chosen.
+    rule : DecisionRule or None
+        The attribute `decision_`, if it was chosen.
     """
 
     params: dict[str, Any]
-    tuning: dict[str, Any]
+    tuning: dict[str, Any] | None
+    rule: DecisionRule | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        return {"params": self.params, "tuning": self.tuning}
+        rule, own = None, None
+        if self.rule is not None:
+            rule, own = self.rule.to_dict(), self.rule.label_thresholds
+        return vars(self) | {"rule": rule, "label_thresholds": None if own is None else own.tolist()}
+
+    @classmethod
+    def from_dict(cls, stored: dict[str, Any]) -> Choice:
+        """Inverse of `to_dict`."""
+        rule, own = stored["rule"], stored["label_thresholds"]
+        if rule is not None:
+            rule = DecisionRule.from_dict(rule, None if own is None else np.array(own))
+        return cls(stored["params"], stored["tuning"], rule)
 
 
 @contextmanager
@@ -106,7 +121,10 @@ def using(model: Any, choice: Choice | None) -> Iterator[None]:
         yield
     finally:
         vars(model).update(given)
-    model.tuning_ = choice.tuning
+    if choice.tuning is not None:
+        model.tuning_ = choice.tuning
+    if choice.rule is not None:
+        model._set_decision(choice.rule)
 
 
 def check_metric(name: str | None) -> Metric:
@@ -124,7 +142,7 @@ def check_metric(name: str | None) -> Metric:
 
 
 def choose_for_lists(model: Any, data: TrainingData, groups: Any = None, *, normalize: bool = False) -> Choice | None:
-    """C and rank scale of a one-vs-all classifier for checked data; None if both are numbers.
+    """C, rank scale and decision rule of a one-vs-all classifier for checked data; None if none is to be chosen.
 
     Parameters
     ----------
@@ -138,22 +156,24 @@ def choose_for_lists(model: Any, data: TrainingData, groups: Any = None, *, norm
         Whether the rows are still to be scaled to unit length.
     """
     wanted = [name for name in ("C", "rank_scale") if getattr(model, name) == AUTO]
-    if not wanted:
+    if not wanted and not model.tune_decision:
         _refuse_groups(groups)
         return None
     params = {"C": 1.0, "rank_scale": 0.0}
     params |= {name: getattr(model, name) for name in params if name not in wanted}
     rows, why = _hold_out(data.targets.Y, data.sample_weight, groups)
+    signs = DecisionRule(model.objective, 0.0, 0.0, 0.0, 0, int(model.min_labels), model.max_labels)
+    rule = signs if model.tune_decision else None
     if rows is None:
-        return Choice(params, _fallback(why))
+        return Choice(params, _fallback(why) if wanted else None, rule)
     held = _HeldOut(model, data, *rows, normalize)
     few = held.few
-    tuning: dict[str, Any] = _fallback("it has no effect here", "rank_scale", 0.0)
+    tuning = _fallback("it has no effect here", "rank_scale", 0.0)
     tried: dict[float, _Tried] = {}
     if "C" in wanted:
         tried = held.path()
         if not tried:
-            return Choice(params, _fallback("time was up before the first fit"))
+            return Choice(params, _fallback("time was up before the first fit"), rule)
         params["C"], tuning = held.best_C(tried)
     if "rank_scale" in wanted and has_scale(model, data):
         labels = held.learnable if few else held.sample
@@ -170,7 +190,9 @@ def choose_for_lists(model: Any, data: TrainingData, groups: Any = None, *, norm
                     f"C = {held.unit:.4g} has better lists than the C of the best average precision."
                 )
         tuning = tuning | {"rank_scale": scales} if "C" in wanted else scales
-    return Choice(params, tuning)
+    if model.tune_decision:
+        rule = held.rule(params["C"], params["rank_scale"], tried) or signs
+    return Choice(params, tuning if wanted else None, rule)
 
 
 def choose_C(
@@ -231,7 +253,7 @@ def choose_C(
                 found[row[param]] = row[result.score_names[0]]
 
     is_linear = getattr(model, "kernel", "linear") == "linear" and param == "C" and not hasattr(model, "learn")
-    unit = 1.0 / max(_mean_square(data.X), TINY) if is_linear else 1.0
+    unit = _unit(data.X) if is_linear else 1.0
     measure([unit * multiple for multiple in PATH_MULTIPLES])
     for _ in range(PATH_EXTENSIONS):
         further = _beyond(found)
@@ -345,20 +367,21 @@ class _HeldOut:
         n_bytes = int(data.X.data.nbytes + data.X.indices.nbytes if sp.issparse(data.X) else data.X.nbytes)
         self.train = train[:: math.ceil(n_bytes / limit)]
         n_pairs = min(PAIRS_AT_MOST, limit / 8)  # they are sorted for every C
-        self.test = test[:: math.ceil(len(test) * min(LABELS_AT_MOST, data.targets.Y.shape[1]) / n_pairs)]
+        self.test = test
+        self.judged = slice(None, None, math.ceil(len(test) * min(LABELS_AT_MOST, data.targets.Y.shape[1]) / n_pairs))
         parts = data.X[self.train], data.X[self.test]
         self.X, self.X_test = map(with_unit_rows, parts) if normalize else parts
         self.Y, self.Y_test = data.targets.Y[self.train], data.targets.Y[self.test]
         self.learnable = np.unique(self.Y.indices)
         self.sample = self._sample()
-        self.whole: Weights | None = None  # the last fit of all labels
+        self.whole: dict[float, Weights | None] = {}  # fits of all labels by C
         # Many labels: the lists of a sample say nothing, and q is chosen by average precision, together with C.
         self.few = len(self.learnable) <= LABELS_AT_MOST
         given = 0.0 if model.rank_scale == AUTO else float(model.rank_scale)
         self.path_scales = (
             (given,) if self.few or model.rank_scale != AUTO or not has_scale(model, data) else PATH_SCALES
         )
-        self.unit = 1.0 / max(_mean_square(self.X), TINY)
+        self.unit = _unit(self.X)
 
     def _sample(self) -> IntArray:
         """Labels for the path of C: all if that is quick, otherwise at most a fourth."""
@@ -383,6 +406,40 @@ class _HeldOut:
         result = solve(plan, callback=progress_callback(self.model, "labels"))
         stopped = result.status in (Status.STOPPED, Status.TIME_LIMIT)
         return None if stopped else (result.coef, result.intercept)
+
+    def weights(self, C: float, labels: IntArray, tried: dict[float, _Tried]) -> Weights | None:
+        """Weights of the sampled or of all labels, from an earlier fit if there is one."""
+        if C in tried and len(labels) == len(self.sample):
+            return tried[C].weights
+        if C not in self.whole:
+            start = next((fit for fit in self.whole.values() if fit is not None), None)
+            self.whole[C] = self.fit(C, labels, start)
+        return self.whole[C]
+
+    def rule(self, C: float, q: float, tried: dict[float, _Tried]) -> DecisionRule | None:
+        """The decision rule for the held-out rows; None if the callback stopped the fit.
+
+        Counts of true and false labels in a random sample of the labels are unbiased, up to a factor, and so are the
+        F1 over all pairs and the mean F1 of labels. What is counted by row requires all labels.
+        """
+        model, few = self.model, len(self.learnable) <= LABELS_AT_MOST
+        by_row = model.objective == "f1-per-row" or model.precision_target is not None
+        needs_all = few or by_row or model.per_label_thresholds or max(model.min_labels, model.max_labels or 0) > 0
+        labels = self.learnable if needs_all else self.sample
+        weights = self.weights(C, labels, tried)
+        if weights is None:
+            return None
+        scale = None if q == 0.0 else rank_scales(weights[0], q)
+        k = min(len(labels), max(LISTED, model.min_labels, model.max_labels or 0))
+        scorer, n_threads = LinearScorer(*weights, scale=scale), joblib.effective_n_jobs(model.n_jobs)
+        indices, scores = scorer.top_k(self.X_test, k, n_threads=n_threads)
+        margins = scores + 1.0 if scale is None else (scores + 1.0) / scale[indices]
+        rule: DecisionRule = model._fitted_rule(HeldOut.of(indices, margins, self.Y_test[:, labels]), weights[0])
+        if rule.label_thresholds is not None:
+            own = np.full(self.Y.shape[1], rule.threshold)
+            own[labels] = rule.label_thresholds
+            rule = replace(rule, label_thresholds=own)
+        return rule
 
     def path(self) -> dict[float, _Tried]:
         """Fits by C, for the sampled labels: the first values, then beyond the edge while the choice is there."""
@@ -416,10 +473,7 @@ class _HeldOut:
         With all labels, the lists decide. Those of a sample say nothing, because a label has few others to compete
         with: on yso-finna-en, they prefer q = 0 and the smallest C. Average precision then decides.
         """
-        sampled, start = len(labels) < len(self.learnable), tried[C].weights if C in tried else None
-        if start is None or len(labels) > len(self.sample):
-            start = self.whole = self.fit(C, labels, self.whole)
-        weights = start
+        sampled, weights = len(labels) < len(self.learnable), self.weights(C, labels, tried)
         kind, places = self.metric
         name = "average_precision" if sampled else f"{kind}@{','.join(map(str, places))}"
         found = {0.0: 0.0}
@@ -445,7 +499,7 @@ class _HeldOut:
     def scores(self, weights: Weights) -> Scores:
         """Scores of the held-out rows, shape (n_test, n_labels)."""
         scorer = LinearScorer(*weights)
-        found: Any = scorer.scores(self.X_test, n_threads=joblib.effective_n_jobs(self.model.n_jobs))
+        found: Any = scorer.scores(self.X_test[self.judged], n_threads=joblib.effective_n_jobs(self.model.n_jobs))
         scores: Scores = found.astype(np.float32)
         return scores
 
@@ -460,7 +514,7 @@ class _HeldOut:
     def precision_of_pairs(self, ranked: Scores, labels: IntArray) -> float:
         """Average precision of the pairs of row and label; for the metric psp, true ones have their worth."""
         worth = self.worth(labels) if self.metric[0] == "psp" else None
-        return average_precision(ranked, self.Y_test[:, labels], worth)
+        return average_precision(ranked, self.Y_test[self.judged][:, labels], worth)
 
     def quality_of_lists(self, ranked: Scores, labels: IntArray) -> float:
         """The metric of the lists of these labels."""
@@ -471,7 +525,8 @@ class _HeldOut:
         top = np.take_along_axis(top, order, axis=1)
         measure: Any = {"precision": precision_at_k, "ndcg": ndcg_at_k, "psp": propensity_scored_precision_at_k}[kind]
         further = {"propensities": 1.0 / self.worth(labels)} if kind == "psp" else {}
-        return float(np.mean([measure(self.Y_test[:, labels], top, min(k, depth), **further) for k in places]))
+        truth = self.Y_test[self.judged][:, labels]
+        return float(np.mean([measure(truth, top, min(k, depth), **further) for k in places]))
 
 
 def average_precision(scores: Scores, truth: Any, worth: Floats | None = None) -> float:
@@ -511,8 +566,8 @@ def average_precision(scores: Scores, truth: Any, worth: Floats | None = None) -
     return float(np.sum(weights * found / rank) / total)
 
 
-def _mean_square(X: Any) -> float:
-    """Mean ‖x‖² of the rows."""
+def _unit(X: Any) -> float:
+    """1 / mean ‖x‖² of the rows, to two digits."""
     values = X.data if sp.issparse(X) else X
     squares: float = np.sum(np.square(values, dtype=np.float64))
-    return float(squares) / float(X.shape[0])
+    return float(f"{X.shape[0] / max(float(squares), TINY):.2g}")

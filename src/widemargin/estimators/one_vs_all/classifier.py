@@ -126,7 +126,10 @@ class OneVsAllClassifier(LabelModel):
     precision_target : float or None, default=None
         Precision between 0 and 1 of the labels that `accept` returns; the rule then also has a threshold for these.
     tune_decision : bool, default=False
-        Whether `fit` chooses the rule on held-out rows.
+        Whether `fit` chooses the rule, on the rows that it holds out for C="auto". With more than 512 labels, a sample
+        of them decides, unless the rule needs all: one with thresholds for each label, "f1-per-row" or a precision
+        target costs one more fit. The guarantee of a precision target is then that of a model without the held-out
+        rows; for one of the model itself, call `fit_decision` with further rows.
     fit_intercept : bool, default=True
         Whether each label has an intercept.
     regularize_intercept : bool, default=False
@@ -278,7 +281,7 @@ class OneVsAllClassifier(LabelModel):
         <fitted>
         """
         data = training_data(self, X, y, sample_weight)
-        if AUTO not in (self.C, self.rank_scale) and groups is None:
+        if AUTO not in (self.C, self.rank_scale) and not self.tune_decision and groups is None:
             self._fit_checked(data)
             return self
         with using(self, choose_for_lists(self, data, groups)):
@@ -317,18 +320,22 @@ class OneVsAllClassifier(LabelModel):
         self._check_parameters()
         if not Number(Real, 0, 1, closed="neither").is_satisfied_by(delta):
             raise ValueError(f"delta must be a number between 0 and 1; got {delta!r}")
-        self.decision_ = fit_rule(
-            self._held_out(X, y),
-            self.coef_,
+        self.decision_ = self._fitted_rule(self._held_out(X, y), self.coef_, float(delta))
+        return self
+
+    def _fitted_rule(self, lists: HeldOut, coef: Any, delta: float = 0.05) -> DecisionRule:
+        """The rule of these parameters for lists that were made with the weights `coef`."""
+        return fit_rule(
+            lists,
+            coef,
             objective=self.objective,
             exponents=(0.0,) if self.loss == "logistic" else EXPONENTS,
             per_label_thresholds=self.per_label_thresholds,
             min_labels=int(self.min_labels),
             max_labels=None if self.max_labels is None else int(self.max_labels),
             precision_target=None if self.precision_target is None else float(self.precision_target),
-            delta=float(delta),
+            delta=delta,
         )
-        return self
 
     def _held_out(self, X: Any, y: Any) -> HeldOut:
         """The top labels of rows, beside the true ones."""
@@ -425,6 +432,8 @@ class OneVsAllClassifier(LabelModel):
             raise ValueError(
                 "propensity_A and propensity_B apply only to class_weight='propensity'; set it, or leave them out"
             )
+        if self.tune_decision and self.decision == "sign":
+            raise ValueError("tune_decision=True has no effect with decision='sign'; use decision='threshold'")
         if self.max_labels is not None and self.min_labels > self.max_labels:
             raise ValueError(f"min_labels={self.min_labels} is larger than max_labels={self.max_labels}; swap them")
         if self.init_params is not None:
@@ -467,7 +476,6 @@ class OneVsAllClassifier(LabelModel):
             raise ValueError(
                 "decision='threshold' is for rows with several labels, but y has one label per row; use decision='sign'"
             )
-        positive_weight, negative_weight = class_factors(self.class_weight, data.targets, data.sample_weight)
         problem = Problem.of(
             data.X,
             data.targets.Y,

@@ -250,7 +250,7 @@ def _choice(
     """The values for C="auto" and rank_scale="auto", which are chosen once and then kept in the work folder."""
     kept = work.read_json(CHOSEN)
     if kept is not None:
-        return Choice(**kept)
+        return Choice.from_dict(kept)
     callback = estimator.callback if time_limit_s is None else TimeLimit(time_limit_s, estimator.callback)
     model = clone(estimator).set_params(callback=callback)
     choice = choose_for_lists(model, data, groups, normalize=estimator.normalize)
