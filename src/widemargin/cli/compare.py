@@ -60,7 +60,7 @@ def train_command(result: Comparison, given: Given) -> str:
 
 def _numbers(given: Given, tree: Taxonomy | None) -> dict[str, Any]:
     """Rows of numbers and their labels, with a tree as names of its nodes, as arguments of `compare`."""
-    dataset, _ = inputs.load_training(given, None)
+    dataset, _, _ = inputs.load_training(given, None)
     y = dataset.Y if tree is None else inputs.targets_for("orthogonal", dataset, tree).labels
     if given.test is None:
         return {"X": dataset.X, "y": y}

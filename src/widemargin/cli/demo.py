@@ -33,11 +33,11 @@ COMMON: dict[str, Any] = {"normalize": True, "jobs": -1}
 # Parameters by method; C is near the best of the comparison.
 ANIMAL_MODELS: dict[str, dict[str, Any]] = {
     "top-k": {"k": 3, "C": 1.0},
-    "output-code": {"code_size": 1.0},
+    "output-code": {"code_size": 1.0, "C": 1.0},
     "orthogonal": {"C": 10.0, "stop": True},
 }
-# DiSMEC++'s settings, the same as the defaults of `widemargin train`.
-TAG_MODEL: dict[str, Any] = {"C": 1.0, "tol": 0.01, "prune": 0.01}
+# The defaults of `widemargin train`: C, rank scale and threshold are chosen on held-out rows.
+TAG_MODEL: dict[str, Any] = {"decision": "threshold", "tune_decision": True}
 # Nearly half of the animals are labelled with inner nodes, at which only methods with "stop" can end.
 COMPARED = ["one-vs-all", "top-k", "output-code", "orthogonal, stop", "per-node"]
 BUDGET = 60.0

@@ -29,6 +29,7 @@ from widemargin.data.load import Dataset, load_data, recognize_format
 from widemargin.data.tables import TableSpec, TextRows, Texts, is_table, table_format
 from widemargin.exceptions import DataFormatError, DataFormatWarning
 from widemargin.labels.encoding import EncodedTargets
+from widemargin.model_selection import stratified_split
 
 __all__ = [
     "OpenModel", "check_rows_fit", "display_names", "facts_of", "labels_of_rows", "load_for_model",
@@ -66,21 +67,31 @@ def vectorizer_of(given: Given) -> Any:
 
 def load_training(
     given: Given, spec: TableSpec | None, test_size: float | None = None
-) -> tuple[Dataset, Dataset | None]:
-    """Labelled training data of any kind, with the fitted vectoriser for text; and the rows held out, if any."""
+) -> tuple[Dataset, Dataset | None, Any]:
+    """Labelled training data of any kind, with the fitted vectoriser for text; the rows held out, if any; and groups.
+
+    The groups of --group are those of the training rows, shape (n_samples,); None without the option.
+    """
+    group = getattr(given, "group", None)
     if spec is None:
         names = {"label_names": given.labels, "feature_names": given.features}
         dataset = load_data(given.data, **names, zero_based=zero_based(given))
-        return _split(_labelled(dataset, given.skip_unlabelled), test_size, given.seed)
-    rows, vectorizer = TextRows(given.data, spec, skip_unlabelled=given.skip_unlabelled), vectorizer_of(given)
-    held_out = None
+        groups = None if group is None else _groups_of_file(Path(group), dataset.X.shape[0])
+        dataset, groups = _labelled(dataset, given.skip_unlabelled, groups)
+        return _split(dataset, test_size, given.seed, groups)
+    keep = () if group is None else (group,)
+    rows = TextRows(given.data, spec, keep=keep, skip_unlabelled=given.skip_unlabelled)
+    vectorizer, held_out = vectorizer_of(given), None
     try:
         if test_size is None:
             X = vectorizer.fit_transform(rows)
             y = _labels_of_table(rows)
+            groups = np.array([str(value) for (value,) in rows.kept]) if keep else None
         else:
             texts = np.array(list(rows), dtype=object)
-            part, held_out = _split(Dataset(texts, _labels_of_table(rows), None, None, ""), test_size, given.seed)
+            groups = np.array([str(value) for (value,) in rows.kept]) if keep else None
+            whole = Dataset(texts, _labels_of_table(rows), None, None, "")
+            part, held_out, groups = _split(whole, test_size, given.seed, groups)
             X, y = vectorizer.fit_transform(part.X), part.Y
     except DataFormatError:
         raise
@@ -91,7 +102,24 @@ def load_training(
     from widemargin.estimators.text import TextPart
 
     terms = list(map(str, vectorizer.get_feature_names_out()))
-    return Dataset(X, y, None, terms, str(given.data), text=TextPart(vectorizer, spec)), held_out
+    return Dataset(X, y, None, terms, str(given.data), text=TextPart(vectorizer, spec)), held_out, groups
+
+
+def _groups_of_file(path: Path, n_rows: int) -> Any:
+    """One group per row of data without columns."""
+    if not path.is_file():
+        raise ValueError(
+            f"--group {path}: no such file; for rows of numbers, name a file with one group per line, in the order of "
+            "the rows"
+        )
+    groups = np.array(path.read_text(encoding="utf-8").splitlines())
+    if len(groups) != n_rows:
+        raise DataFormatError(
+            f"the file has {len(groups):,} groups, but the data have {n_rows:,} rows",
+            path=path,
+            remedy="write one group per line, in the order of the rows",
+        )
+    return groups
 
 
 def read_table(path: Path, spec: TableSpec, skip_unlabelled: bool = False) -> Texts:
@@ -114,26 +142,29 @@ def refuse_table(data: Path, command: str) -> None:
         raise ValueError(f"{data} is a text table, but {command} requires numeric rows; use train with --text")
 
 
-def _labelled(dataset: Dataset, skip_unlabelled: bool) -> Dataset:
-    """The dataset, without rows that have no label if they are to be skipped; an error if none has labels."""
+def _labelled(dataset: Dataset, skip_unlabelled: bool, groups: Any = None) -> tuple[Dataset, Any]:
+    """Data and groups without rows that have no label if they are to be skipped; an error if none has labels."""
     if dataset.Y is None:
         raise DataFormatError("the data contain no labels", path=dataset.path, remedy="use labelled rows")
     if not skip_unlabelled or dataset.Y.ndim == 1:
-        return dataset
+        return dataset, groups
     kept = np.flatnonzero(np.diff(sp.csr_array(dataset.Y).indptr))
     if len(kept) < dataset.Y.shape[0]:
         _note_skipped(dataset.Y.shape[0] - len(kept), len(kept))
-    return replace(dataset, X=dataset.X[kept], Y=sp.csr_array(dataset.Y)[kept])
+    groups = None if groups is None else groups[kept]
+    return replace(dataset, X=dataset.X[kept], Y=sp.csr_array(dataset.Y)[kept]), groups
 
 
 def _note_skipped(n_skipped: int, n_kept: int) -> None:
     print_note(f"{n_skipped:,} of {n_skipped + n_kept:,} rows have no label and are skipped")
 
 
-def _split(dataset: Dataset, test_size: float | None, seed: int | None) -> tuple[Dataset, Dataset | None]:
-    """Rows to train on and rows to hold out, both in their order."""
+def _split(
+    dataset: Dataset, test_size: float | None, seed: int | None, groups: Any
+) -> tuple[Dataset, Dataset | None, Any]:
+    """Rows to train on and rows to hold out, both in their order; and the groups of the first."""
     if test_size is None:
-        return dataset, None
+        return dataset, None, groups
     n_rows = dataset.X.shape[0]
     n_test = round(test_size * n_rows)
     if not 0 < n_test < n_rows:
@@ -141,13 +172,17 @@ def _split(dataset: Dataset, test_size: float | None, seed: int | None) -> tuple
             f"--test-size {test_size:g} leaves either no rows for training or none for testing; the data have "
             f"{n_rows:,} rows"
         )
-    order = np.random.default_rng(seed or 0).permutation(n_rows)
-    train, test = np.sort(order[n_test:]), np.sort(order[:n_test])
+    if groups is None:
+        order = np.random.default_rng(seed or 0).permutation(n_rows)
+        train, test = np.sort(order[n_test:]), np.sort(order[:n_test])
+    else:
+        train, test = stratified_split(dataset.Y, test_size=test_size, groups=groups, random_state=seed or 0)
+        groups = groups[train]
     parts = []
     for part in (train, test):
         y = [dataset.Y[row] for row in part] if isinstance(dataset.Y, list) else dataset.Y[part]
         parts.append(replace(dataset, X=dataset.X[part], Y=y))
-    return parts[0], parts[1]
+    return parts[0], parts[1], groups
 
 
 def _labels_of_table(rows: TextRows, remedy: str = "use") -> Any:
@@ -305,7 +340,7 @@ def load_for_model(model: OpenModel, given: Given, data: Path | None = None) -> 
             raise DataFormatError("the file is a text table, but the model was trained on numeric rows", path=path)
         dataset = load_data(path, **reading_options(classifier, path, given))
         check_rows_fit(classifier, path, *dataset.X.shape)
-        return _labelled(dataset, given.skip_unlabelled)
+        return _labelled(dataset, given.skip_unlabelled)[0]
     if spec.labels is None:
         raise ValueError(f"{path}: the model does not record the label column; name it with --labels")
     rows = TextRows(path, spec, skip_unlabelled=given.skip_unlabelled)

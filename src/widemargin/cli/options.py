@@ -153,12 +153,16 @@ def names_between_semicolons(flag: str, text: str) -> list[str]:
 
 
 TREE_METHODS = ("orthogonal", "per-node", "similarity", "tree-loss", "flat")
-# Estimator by method, and defaults that differ from those of the class: DiSMEC++'s settings, and repeatable runs.
+# Estimator by method, and defaults that differ from those of the class: values that are chosen on held-out rows,
+# DiSMEC++'s pruning, and repeatable runs.
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
-    "one-vs-all": ("OneVsAllClassifier", {"prune": 0.01}),
-    "top-k": ("TopKClassifier", {"random_state": 0}),
-    "output-code": ("OutputCodeClassifier", {"random_state": 0}),
-    **{method: ("HierarchicalClassifier", {"method": method, "random_state": 0}) for method in TREE_METHODS},
+    "one-vs-all": ("OneVsAllClassifier", {"prune": 0.01, "C": "auto", "rank_scale": "auto"}),
+    "top-k": ("TopKClassifier", {"random_state": 0, "C": "auto"}),
+    "output-code": ("OutputCodeClassifier", {"random_state": 0, "C": "auto"}),
+    **{
+        method: ("HierarchicalClassifier", {"method": method, "random_state": 0, "C": "auto"})
+        for method in TREE_METHODS
+    },
 }
 BINARY = ("one-vs-all", "output-code")
 CODES = ("output-code",)
@@ -218,8 +222,9 @@ OPTIONS: list[Option] = [
            shown="cross-validation", metavar="DATA"),
     Option("methods", "--methods", str, "Methods to compare, separated by semicolons.", "compare",
            shown="all that apply", parse=names_between_semicolons),
-    Option("C", "--C -C", float, "Weight of the loss: a larger value fits the training rows more closely. For "
-           "output-code, this is the weight of the loss when the code is learned.", "train", shown="1", parameter="C"),
+    Option("C", "--C -C", str, "Weight of the loss: a larger value fits the training rows more closely. 'auto' chooses "
+           "it on held-out rows. For output-code, this is the weight of the loss when the code is learned; otherwise, "
+           "'auto' chooses --binary-C.", "train", shown="auto", parameter="C", parse=number_or("auto")),
     Option("C", "--C -C", str, "Values of C to try, separated by commas.", "path", "0.0625,0.125,0.25,0.5,1,2,4,8,16",
            parse=numbers),
     Option("ks", "--ks", str, "Values of k to try with top-k, separated by commas.", "path", shown="1", parse=depths),
@@ -270,9 +275,10 @@ OPTIONS: list[Option] = [
                "solver. All choices lead to the same optimum; 'auto' chooses the fastest.", shown="auto"),
     one_vs_all("gap_tol", "--gap-tol", float, "Largest certified relative gap that is allowed for a label, before "
                "pruning.", shown="0.001"),
-    one_vs_all("rank_scale", "--rank-scale", float, "Exponent q of the rank scale: labels are ranked by their scores "
-               "divided by the norm of their weights to this power, which favours rare labels; 0 ranks by the scores.",
-               shown="0"),
+    Option("rank_scale", "--rank-scale", str, "Exponent q of the rank scale: labels are ranked by their scores divided "
+           "by the norm of their weights to this power, which favours rare labels; 0 ranks by the scores. 'auto' "
+           "chooses it on held-out rows, by --metric.", "train", shown="auto", panel=ONE_VS_ALL,
+           methods=("one-vs-all",), parse=number_or("auto")),
     Option("propensity_a", "--propensity-a", float, "Parameter A in the propensity model of --class-weight propensity.",
            "train", shown="0.55", panel=ONE_VS_ALL, methods=("one-vs-all",), parameter="propensity_A"),
     Option("propensity_b", "--propensity-b", float, "Parameter B in the propensity model of --class-weight propensity.",
@@ -281,8 +287,8 @@ OPTIONS: list[Option] = [
                "intercept like a weight; top-k always does this."),
     Option("decision", "--decision", ("sign", "threshold", "auto", "greedy", "beam", "flat"), "How labels are "
            "predicted. One-vs-all with several labels per row: those with a score above 0 (sign), or above a threshold "
-           "chosen on held-out rows. Trees: the search for a label.", "train", shown="sign; trees: auto",
-           panel=DECIDING, methods=tuple(DECISIONS)),
+           "chosen on held-out rows. Trees: the search for a label.", "train", panel=DECIDING,
+           methods=tuple(DECISIONS), shown="threshold with several labels per row, otherwise sign; trees: auto"),
     deciding("objective", "--objective", ("micro-f1", "macro-f1", "f1-per-row"), "What the threshold maximises: F1 "
              "over all labels of all rows, the mean F1 of the labels, or the mean F1 of the rows.", shown="micro-f1"),
     deciding("per_label_thresholds", "--per-label-thresholds/--no-per-label-thresholds", bool, "Give each label its "
@@ -293,7 +299,7 @@ OPTIONS: list[Option] = [
     deciding("precision_target", "--precision-target", float, "Precision, such as 0.95, of the labels that can be "
              "accepted without a check; predict --decide marks them.", shown="none", min=0.0, max=1.0),
     deciding("tune_decision", "--tune-decision/--no-tune-decision", bool, "Choose the threshold on held-out rows.",
-             shown="no-tune-decision"),
+             shown="tune-decision with several labels per row"),
     Option("k", "--k -k", int, "Train the model to rank the true class (top-k) or the correct child (per-node) among "
            "the top k.", "train", shown="1", panel="Top-k", methods=("top-k", *TREE_METHODS)),
     Option("smoothing", "--smoothing", float, "Amount of smoothing applied to the loss; 0 for none.", "train path",
@@ -388,8 +394,12 @@ OPTIONS: list[Option] = [
     Option("folds", "--folds", int, "Number of cross-validation folds for --tune.", "train", shown="5", panel=TUNING,
            needs="tune", min=2),
     Option("folds", "--folds", int, "Number of cross-validation folds.", "compare", 5, min=2),
-    Option("metric", "--metric", str, f"Metric that --tune optimises: {METRICS}", "train",
-           shown="top_k_accuracy@1 or precision@1", panel=TUNING, needs="tune"),
+    Option("metric", "--metric", str, f"Metric that --tune optimises: {METRICS} Without --tune, the metric by which "
+           "--rank-scale auto is chosen: precision@k, ndcg@k or psp@k.", "train", panel=TUNING,
+           shown="top_k_accuracy@1 or precision@1; without --tune, the mean of precision at 1, 3 and 5"),
+    Option("group", "--group", str, "Keep rows of the same group together when rows are held out. With --text, the "
+           "column that names the group; otherwise, a file with one group per line.", "train", panel=TUNING,
+           metavar="COLUMN"),
     Option("metric", "--metric", str, f"Metric by which the methods are compared: {METRICS}", "compare",
            shown="top_k_accuracy@1 or precision@1"),
     Option("budget", "--budget", str, "Time budget for --tune, such as 90s, 10m or 1h; with a short budget, fewer "

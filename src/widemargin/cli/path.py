@@ -35,7 +35,7 @@ def run(given: Given) -> None:
     swept = dict.fromkeys(("C", "k", "prune"))
     estimator = make_estimator(given.method, vars(given) | swept)
     check_grid(estimator, sweep["Cs"], sweep.get("ks"), None, None)  # wrong values are errors before a file is read
-    dataset, _ = inputs.load_training(given, spec)
+    dataset, _, _ = inputs.load_training(given, spec)
     taxonomy = getattr(estimator, "taxonomy", None)
     targets = inputs.targets_for(given.method, dataset, taxonomy)
     if given.method in TREE_METHODS and targets.kind == "multilabel":

@@ -21,6 +21,7 @@ from widemargin.solvers.limits import TimeLimit
 __all__ = ["print_tuning", "run"]
 
 CALIBRATION_FOLDS = 3
+DECIDING = ("objective", "per_label_thresholds", "min_labels", "max_labels", "precision_target", "tune_decision")
 MANY = 10**6  # more classes than any k: the parameters to tune do not depend on the data
 
 
@@ -35,11 +36,17 @@ def run(given: Given) -> None:
     estimator = make_estimator(given.method, vars(given) | no_seed)  # wrong options are errors before a file is read
     if given.tune:
         check_tunable(estimator, given)
-    dataset, held_out = inputs.load_training(given, spec, given.test_size)
+    elif given.metric is not None:
+        if given.method != "one-vs-all" or estimator.rank_scale != "auto":
+            raise ValueError("--metric requires --tune, or one-vs-all with --rank-scale auto; leave it out")
+        estimator.set_params(metric=given.metric)._check_parameters()
+    dataset, held_out, groups = inputs.load_training(given, spec, given.test_size)
     dataset = replace(dataset, Y=inputs.targets_for(given.method, dataset, getattr(estimator, "taxonomy", None)))
+    if given.method == "one-vs-all":
+        _choose_decision(estimator, dataset, given)
     if given.tune:
         X, vectorizer = (dataset.X, None) if spec is None else (_texts(given, spec), inputs.vectorizer_of(given))
-        tuning = with_best_values(estimator, X, dataset.targets.labels, vectorizer, given)
+        tuning = with_best_values(estimator, X, dataset.targets.labels, vectorizer, groups, given)
         if not given.json:
             print_tuning(tuning)
     wall, cpu = time.perf_counter(), time.process_time()
@@ -49,7 +56,7 @@ def run(given: Given) -> None:
         estimator.set_params(callback=callback)
         how: dict[str, Any] = {"executor": executor_of(given), "memory_limit_mb": given.memory_limit}
         how |= {"shard_size": given.shard_size, "restart": given.restart, "report": console.print_note}
-        fitted = train(estimator, dataset, given.out, **how)
+        fitted = train(estimator, dataset, given.out, **how, groups=groups if _chooses(estimator, groups) else None)
     model = fitted if dataset.text is None else fitted[-1]
     if given.calibrate is not None:
         model.calibrate(dataset.X, dataset.targets.labels, method=given.calibrate, cv=CALIBRATION_FOLDS)
@@ -57,7 +64,7 @@ def run(given: Given) -> None:
     seconds = {"seconds": time.perf_counter() - wall, "cpu_seconds": time.process_time() - cpu}
     measured = None if held_out is None else _measured(model, held_out)
     summary = summarize(model, dataset, seconds) | {"model": str(given.out), "model_bytes": folder_size(given.out)}
-    summary |= ({"tuning": model.tuning_} if given.tune else {}) | ({"test": measured} if measured else {})
+    summary |= {"test": measured} if measured else {}
     if given.json:
         console.print_json(summary)
     else:
@@ -66,6 +73,26 @@ def run(given: Given) -> None:
             from widemargin.cli.evaluate import table_rows as rows_of_metrics
 
             console.print_table(f"Evaluated on {measured.pop('rows'):,} held-out rows", rows_of_metrics(measured))
+
+
+def _choose_decision(estimator: Any, dataset: Dataset, given: Given) -> None:
+    """Make a threshold on held-out rows the decision of rows with several labels, unless the options say otherwise."""
+    several = dataset.targets.kind == "multilabel"
+    wanted = [name for name in DECIDING if getattr(given, name) not in (None, False)]
+    if wanted and (not several or given.decision == "sign"):
+        why = "--decision sign" if several else "data with one label per row"
+        raise ValueError(f"{OPTIONS_OF['train'][wanted[0]].flag} does not apply to {why}; leave it out")
+    if several and given.decision != "sign" and (given.tune_decision is not False or given.decision == "threshold"):
+        estimator.set_params(decision="threshold", tune_decision=given.tune_decision is not False)
+
+
+def _chooses(estimator: Any, groups: Any) -> bool:
+    """Whether `fit` holds out rows; groups without a use are an error."""
+    parameters = estimator.get_params(deep=False)
+    held_out = "auto" in (parameters["C"], parameters.get("rank_scale")) or parameters.get("tune_decision", False)
+    if groups is not None and not held_out and not hasattr(estimator, "tuning_"):
+        raise ValueError("--group has no effect, because no rows are held out; leave it out, or use --C auto")
+    return bool(held_out)
 
 
 def _texts(given: Given, spec: Any) -> Any:
@@ -90,6 +117,10 @@ def summarize(model: Any, dataset: Dataset, seconds: dict[str, float]) -> dict[s
         "features": int(n_features),
         "labels": len(model.classes_),
         **seconds,
+        "C": model.C_,
+        **({"rank_scale": model.rank_scale_} if hasattr(model, "rank_scale_") else {}),
+        **({"decision": model.decision_.describe()} if hasattr(model, "decision_") else {}),
+        **({"tuning": model.tuning_} if hasattr(model, "tuning_") else {}),
         "status": model.status_.value,
         "calibration": model.calibration_.method if hasattr(model, "calibration_") else None,
         "certificate": certificate.to_dict(),
@@ -107,6 +138,9 @@ def table_rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
         ("features", f"{summary['features']:,}"),
         ("labels", f"{summary['labels']:,}"),
         ("training", f"{summary['seconds']:.1f} s ({summary['cpu_seconds']:.1f} s CPU), {summary['status']}"),
+        *([("C", _chosen_text(summary))] if "tuning" in summary else []),
+        *([("rank scale", f"{summary['rank_scale']:g}")] if summary.get("rank_scale") else []),
+        *([("decision rule", summary["decision"])] if "decision" in summary else []),
         *([("probabilities", f"{summary['calibration']} calibration")] if summary["calibration"] else []),
         ("objective", f"between {certificate['dual']:.6g} and {certificate['primal']:.6g}"),
         ("certified gap", console.gap_text(certificate)),
@@ -118,12 +152,24 @@ def table_rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
     return rows
 
 
+def _chosen_text(summary: dict[str, Any]) -> str:
+    """C and how it was chosen."""
+    tuning = summary["tuning"]
+    return f"{summary['C']:.4g}, " + (
+        f"chosen on {tuning['rows']:,} held-out rows" if tuning["folds"] else tuning["notes"][0].partition(": ")[2]
+    )
+
+
 def _axes(estimator: Estimator, given: Given) -> dict[str, Any]:
     """What remains to choose: parameters that were given keep their values."""
     is_code = "code_size" in estimator.get_params(deep=False)
     learned = is_code and estimator.learn is not None and estimator.norm_bound is None and estimator.learn != "greedy"
     C = given.binary_C if is_code and not learned else given.C
-    return {"Cs": "auto" if C is None else None, "ks": "auto" if given.k is None else None, "alpha_shares": "auto"}
+    return {
+        "Cs": "auto" if C in (None, "auto") else None,
+        "ks": "auto" if given.k is None else None,
+        "alpha_shares": "auto",
+    }
 
 
 def check_tunable(estimator: Estimator, given: Given) -> None:
@@ -133,14 +179,14 @@ def check_tunable(estimator: Estimator, given: Given) -> None:
     try:
         grid_for(estimator, MANY, **_axes(estimator, given))
     except ValueError:
-        names = [name for name in ("C", "binary_C", "k", "alpha") if getattr(given, name) is not None]
+        names = [name for name in ("C", "binary_C", "k", "alpha") if getattr(given, name) not in (None, "auto")]
         named = " and ".join(OPTIONS_OF["train"][name].flag for name in names)
         raise ValueError(
             f"--tune has nothing left to choose with {named} set; leave out one of these options"
         ) from None
 
 
-def with_best_values(estimator: LabelModel, X: Any, y: Any, vectorizer: Any, given: Given) -> Any:
+def with_best_values(estimator: LabelModel, X: Any, y: Any, vectorizer: Any, groups: Any, given: Given) -> Any:
     """Choose the values and set them; X are texts if there is a vectoriser.
 
     Sets: the parameters of the estimator, and its `tuning_`, which goes into the model.
@@ -150,7 +196,7 @@ def with_best_values(estimator: LabelModel, X: Any, y: Any, vectorizer: Any, giv
     from widemargin.comparison import tune
 
     whole = estimator if vectorizer is None else Pipeline([("tfidf", vectorizer), ("classifier", estimator)])
-    how = {"cv": given.folds or 5, "metric": given.metric, "budget": given.budget, "refit": False}
+    how = {"cv": given.folds or 5, "groups": groups, "metric": given.metric, "budget": given.budget, "refit": False}
     with console.time_bar("tuning") as report:
         found = tune(whole, X, y, **_axes(estimator, given), **how, report=report)
     estimator.set_params(**found.best)
