@@ -42,11 +42,14 @@ def model_folder(data_file, tmp_path):
 
 def test_train_writes_the_model_that_python_would(data, data_file, model_folder):
     X, Y = data
-    expected = OneVsAllClassifier(prune=0.01, normalize=True).fit(X, Y)
+    chosen = {"C": "auto", "rank_scale": "auto", "decision": "threshold", "tune_decision": True}
+    expected = OneVsAllClassifier(prune=0.01, normalize=True, **chosen).fit(X, Y)
     model = load(model_folder)
     np.testing.assert_array_equal(model.coef_.toarray(), expected.coef_.toarray())
     assert model.classes_.tolist() == NAMES
-    assert model.get_params() == OneVsAllClassifier(prune=0.01, normalize=True).get_params()
+    assert (model.C_, model.rank_scale_) == (expected.C_, expected.rank_scale_)
+    assert model.decision_.to_dict() == expected.decision_.to_dict()
+    assert model.get_params() == expected.get_params()
 
 
 def test_train_reports_sizes_and_certificate_as_json(data_file, tmp_path):

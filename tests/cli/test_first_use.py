@@ -243,7 +243,15 @@ def test_path_takes_text(folder, tmp_path):
 def test_the_help_of_train_groups_options_by_method():
     text = invoke("train", "--help").stdout
     headings = re.findall(r"^(\S.*):$", text, re.MULTILINE)
-    assert headings[:6] == ["Arguments", "Options", "One-vs-all", "Top-k", "Output codes", "Trees"]
+    assert [heading.partition(" (")[0] for heading in headings[:7]] == [
+        "Arguments",
+        "Options",
+        "One-vs-all",
+        "Decisions",
+        "Top-k",
+        "Output codes",
+        "Trees",
+    ]
     trees = text[text.index("\nTrees:") : text.index("\nKernels")]
     assert "--taxonomy" in trees
     assert "--code" not in trees

@@ -36,7 +36,7 @@ def test_training_that_runs_out_of_time_resumes(data, tmp_path):
     assert "run it again with the same data and options" in said
     assert (out / WORK_FOLDER).is_dir()
     refusal = invoke("train", data, "--out", out, "-C", 2, exit_code=1)
-    assert "C was None and is now 2.0" in refusal or "C was 1.0 and is now 2.0" in refusal
+    assert "C was 'auto' and is now 2.0" in refusal
     assert "MB of memory per worker" in invoke("train", data, "--out", out)
     assert not (out / WORK_FOLDER).exists()
 

@@ -21,7 +21,7 @@ def train(files, folder, *options, exit_code=0):
 def test_train_writes_the_model_that_python_would(data, files, tmp_path):
     train(files, tmp_path / "m", "--k", "2")
     model = load(tmp_path / "m")
-    expected = TopKClassifier(2, normalize=True, random_state=0).fit(data[0][:48], data[1][:48].astype(float))
+    expected = TopKClassifier(2, "auto", normalize=True, random_state=0).fit(data[0][:48], data[1][:48].astype(float))
     assert model.get_params() == expected.get_params()
     np.testing.assert_allclose(model.coef_, expected.coef_, atol=1e-6)
 

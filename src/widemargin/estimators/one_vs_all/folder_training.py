@@ -227,14 +227,14 @@ def _train_in_shards(
     planned = clone(estimator).set_params(C=1.0) if estimator.C == AUTO else estimator
     identity = _identity(estimator, dataset, job_plan(planned, data, memory_limit_mb), groups)
     with WorkFolder.open(out, identity, restart=restart) as work:
-        model = clone(estimator).set_params(callback=None)
         choice = _choice(work, estimator, data, groups, options["time_limit_s"])
-        with using(model, choice):
-            plan = job_plan(model, data, memory_limit_mb)
+        numbers = clone(estimator).set_params(**({} if choice is None else choice.params))
+        plan = job_plan(numbers, data, memory_limit_mb)
         run = ShardRun(plan, work, callback=estimator.callback, memory_limit_mb=memory_limit_mb, **options)
         try:
             rows = write_rows(work.path / "rows", data.X, dataset.path, estimator.normalize)
             result = run.solve(rows, shard_size)
+            model = clone(estimator).set_params(callback=None)
             with using(model, choice):
                 model._keep(data, result)
             _saved(model, estimator, dataset, out)
