@@ -340,7 +340,10 @@ class Codec:
         model.n_samples_fit_ = _checked_count(attributes["n_samples"], "n_samples")
         model.status_, model.history_ = Status(attributes["status"]), History(state.history)
         model.instruction_set_ = state.instruction_set
-        model.C_ = _checked_C(attributes["C"] if model.C == "auto" else model.C)
+        C = attributes["C"] if model.C == "auto" else model.C
+        if isinstance(C, bool) or not isinstance(C, int | float) or not C > 0.0:
+            raise ValueError(f"C must be a positive number; got {C!r:.50}")
+        model.C_ = float(C)
         if state.certificate is not None:
             model.certificate_ = _certificate(state.certificate)
             worst = model.certificate_.worst
@@ -405,13 +408,6 @@ def _checked_count(value: Any, name: str, least: int = 0) -> int:
     return value
 
 
-def _checked_C(value: Any) -> float:
-    """A positive number."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0.0:
-        raise ValueError(f"C must be a positive number; got {value!r:.50}")
-    return float(value)
-
-
 def _checked_classes(labels: Sequence[Any] | None, attributes: Mapping[str, Any], n_classes: int) -> npt.NDArray[Any]:
     """Labels in the type they had, all different, column numbers when none were stored; they must fit the kind."""
     kind, dtype = attributes["kind"], attributes["classes_dtype"]
@@ -457,13 +453,13 @@ def _checked_tuning(stored: Any) -> dict[str, Any]:
         }
     params, tried, notes = (stored[name] for name in ("params", "tried", "notes"))
     words = [*params, *notes, stored["metric"]]
-    if set(stored) != TUNING_KEYS or not all(isinstance(word, str) for word in words) or not params or not tried:
+    if set(stored) != TUNING_KEYS or set(map(type, words)) != {str} or not params or not tried:
         raise ValueError("the tuning record has an invalid structure")
     for row in tried:
         numbers = [*row["values"].values(), *(row[name] for name in ("mean", "low", "high") if row[name] is not None)]
         if set(row) != {"values", "mean", "low", "high"} or list(row["values"]) != params:
             raise ValueError("the tuning record has values without a parameter name")
-        if any(isinstance(number, bool) or not isinstance(number, int | float) for number in numbers):
+        if not set(map(type, numbers)) <= {int, float}:
             raise ValueError("the values in the tuning record must be numbers")
     if _checked_count(stored["best"], "the index of the best value") >= len(tried):
         raise ValueError(f"the best value is number {stored['best']}, but {len(tried)} values were tried")
