@@ -53,6 +53,7 @@ from widemargin.comparison.measure import (
 from widemargin.comparison.result import Comparison, MethodResult
 from widemargin.labels.encoding import encode_targets
 from widemargin.labels.taxonomy import Taxonomy, as_taxonomy
+from widemargin.model_selection.stratification import group_numbers
 from widemargin.parallel import Executor, as_executor, run_tasks, use_executor
 from widemargin.parallel.folders import SharedRows
 from widemargin.solvers.limits import TimeLimit
@@ -94,6 +95,7 @@ def compare(
     X_test: Any = None,
     y_test: Any = None,
     cv: int = 5,
+    groups: Any = None,
     methods: Sequence[str] | None = None,
     metric: str | None = None,
     budget: float | None = None,
@@ -121,6 +123,9 @@ def compare(
         Held-out rows. By default, cross-validation is used.
     cv : int, default=5
         Number of folds of the cross-validation.
+    groups : array-like of shape (n_samples,), default=None
+        Group of each row of X; no group is divided between training and held-out rows, in the folds and in the
+        searches. `near_copy_groups` finds near-copies.
     methods : sequence of str or None, default=None
         Names of the methods to try; all if None.
     metric : str or None, default=None
@@ -165,6 +170,7 @@ def compare(
     targets = encode_targets(y)
     _check_arguments(X, y, X_test, y_test, cv, budget, transformer)
     n_rows, n_classes = _num_samples(X), len(targets.classes)
+    groups = None if groups is None else group_numbers(groups, n_rows)
     executor = as_executor(executor)
     if budget is not None and not executor.in_process:
         raise ValueError("budget cannot be combined with executor; leave out one of them")
@@ -188,7 +194,7 @@ def compare(
     working = [candidate for candidate in candidates if candidate.name not in refused]
     plan = make_plan(working, seconds, n_folds, n_training, left, overhead)
     run = _Run(plan, task, transformer, Clock(plan, left), started, report)
-    run.measure(_folds(X, y, X_test, y_test, cv, plan, task), executor)
+    run.measure(_folds(Fold(X, y, X_test, y_test, groups), cv, plan, task), executor)
     about = {"rows": n_rows, "labels": n_classes, "share_of_rows": plan.share, "budget_s": budget}
     return run.result(about | {"lists_of_one_label": has_lists}, refused | plan.dropped)
 
@@ -285,7 +291,10 @@ class _Run:
         inner = None
         if any(candidate.n_fits > 1 for candidate in self.plan.candidates):
             seed = self.task.seed + number
-            rows = next(splits(fold.y, _num_samples(fold.X), SEARCH_FOLDS, self.task.kind, seed))
+            n_parts = SEARCH_FOLDS
+            if fold.groups is not None:
+                n_parts = max(2, min(n_parts, len(np.unique(fold.groups))))
+            rows = splits(n_parts, fold.y, _num_samples(fold.X), self.task.kind, seed, fold.groups)[0]
             inner = Fold.split(fold.X, fold.y, *rows).transformed(self.transformer)
         return fold.transformed(self.transformer), inner
 
@@ -589,16 +598,17 @@ def _labels(y: Any, y_test: Any) -> tuple[Any, Any, bool]:
     return (y, y_test, False) if test_classes is None else (classes, test_classes, True)
 
 
-def _folds(X: Any, y: Any, X_test: Any, y_test: Any, cv: int, plan: Plan, task: Task) -> Iterator[Fold]:
-    """All folds, on the plan's share of the rows."""
+def _folds(whole: Fold, cv: int, plan: Plan, task: Task) -> Iterator[Fold]:
+    """All folds, on the plan's share of the rows; without test rows, by cross-validation."""
     if plan.share < 1.0:
-        part = part_of(y, _num_samples(X), plan.share, task.kind, task.seed)
-        X, y = _safe_indexing(X, part), _safe_indexing(y, part)
-    if X_test is not None:
-        yield Fold(X, y, X_test, y_test)
+        part = part_of(whole.y, _num_samples(whole.X), plan.share, task.kind, task.seed)
+        groups = None if whole.groups is None else whole.groups[part]
+        whole = whole._replace(X=_safe_indexing(whole.X, part), y=_safe_indexing(whole.y, part), groups=groups)
+    if whole.X_test is not None:
+        yield whole
         return
-    for train, test in splits(y, _num_samples(X), cv, task.kind, task.seed):
-        yield Fold.split(X, y, train, test)
+    for train, test in splits(cv, whole.y, _num_samples(whole.X), task.kind, task.seed, whole.groups):
+        yield Fold.split(whole.X, whole.y, train, test, whole.groups)
 
 
 def _check_arguments(X: Any, y: Any, X_test: Any, y_test: Any, cv: int, budget: float | None, transformer: Any) -> None:

@@ -28,7 +28,7 @@ import re
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -38,7 +38,6 @@ import numpy.typing as npt
 import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.model_selection import KFold, StratifiedKFold
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _num_samples
 
@@ -53,6 +52,7 @@ from widemargin.metrics.hierarchical import most_specific, set_sizes
 from widemargin.metrics.lists import hits
 from widemargin.metrics.propensity import gains_of_rows
 from widemargin.model_io import folder_size
+from widemargin.model_selection.stratification import make_folds
 from widemargin.parallel.executors import forget_peak, peak_bytes
 
 __all__ = [
@@ -88,17 +88,19 @@ Report = Callable[[str, float, float], None]
 
 
 class Fold(NamedTuple):
-    """Training and held-out rows."""
+    """Training and held-out rows, and the groups of the training rows if there are any."""
 
     X: Any
     y: Any
     X_test: Any
     y_test: Any
+    groups: Any = None
 
     @classmethod
-    def split(cls, X: Any, y: Any, train: Ints, test: Ints) -> Fold:
+    def split(cls, X: Any, y: Any, train: Ints, test: Ints, groups: Any = None) -> Fold:
         """These rows for training, and these held out."""
-        return cls(*(_safe_indexing(part, rows) for rows in (train, test) for part in (X, y)))
+        parts = (_safe_indexing(part, rows) for rows in (train, test) for part in (X, y))
+        return cls(*parts, None if groups is None else groups[train])
 
     def transformed(self, transformer: Any) -> Fold:
         """The fold with rows made by a transformer that is fitted on its training rows; the fold itself without one."""
@@ -118,13 +120,12 @@ def part_of(y: Any, n_rows: int, share: float, kind: str, seed: int) -> Ints:
     return np.asarray(np.sort(kept))
 
 
-def splits(y: Any, n_rows: int, n_folds: int, kind: str, seed: int) -> Iterator[tuple[Ints, Ints]]:
-    """Training and held-out rows, stratified where a row has one label."""
-    folds = KFold if kind == "multilabel" else StratifiedKFold
-    strata = None if kind == "multilabel" else np.asarray(y)
+def splits(cv: Any, y: Any, n_rows: int, kind: str, seed: int, groups: Any = None) -> list[tuple[Ints, Ints]]:
+    """Training and held-out rows of each fold, without a warning about labels with fewer rows than folds."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # of classes with fewer rows than folds
-        yield from folds(n_folds, shuffle=True, random_state=seed).split(np.zeros(n_rows), strata)
+        if isinstance(cv, int):
+            warnings.simplefilter("ignore", UserWarning)
+        return make_folds(cv, y, n_rows, kind, groups=groups, seed=seed)
 
 
 def as_targets(y: Any) -> Any:

@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.base import clone
-from sklearn.model_selection import check_cv
 from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _num_samples
@@ -80,6 +79,7 @@ def tune(
     ks: Sequence[int] | str | None = "auto",
     alpha_shares: Sequence[float] | str | None = "auto",
     cv: Any = 5,
+    groups: Any = None,
     metric: str | None = None,
     sample_weight: Any = None,
     budget: float | None = None,
@@ -107,7 +107,9 @@ def tune(
         Values of `alpha_share`, the share of α* that orthogonal transfer takes as its α. "auto": .3, .6 and .9; None
         leaves it as it is.
     cv : int, splitter or iterable, default=5
-        Folds. A number means shuffled folds, stratified where a row has one label.
+        Folds. A number means shuffled folds in which every label has its share of rows.
+    groups : array-like of shape (n_samples,), default=None
+        Group of each row; no group is divided between training and held-out rows. `near_copy_groups` finds near-copies.
     metric : str or None, default=None
         What decides: "top_k_accuracy@k" for one label per row, "precision@k" or "psp@k" for several; k = 1 if None. In
         a tree also "hierarchical_f1", or "at_or_below@k", which counts any node below the true one as right; if a row
@@ -161,7 +163,7 @@ def tune(
     if grid.C_name == BINARY_C and grid.Cs and last.estimator is None:
         last.set_params(estimator=OneVsAllClassifier())
     check_rows_and_budget(X, y, budget)
-    folds = _split(cv, y, _num_samples(X), targets.kind, random_state)
+    folds = splits(cv, y, _num_samples(X), targets.kind, random_state, groups)
     deadline = math.inf if budget is None else started + budget
     if budget is not None:
         last.set_params(callback=TimeLimit(max(0.0, deadline - time.monotonic()), last.callback))
@@ -171,7 +173,7 @@ def tune(
     found = search.result()
     if not refit:
         return found
-    return replace(found, model=_refitted(estimator, last, found, X, y, sample_weight))
+    return replace(found, model=_refitted(estimator, last, found, X, y, sample_weight, groups))
 
 
 @dataclass(frozen=True)
@@ -447,17 +449,9 @@ def _prepared(estimator: Estimator, n_jobs: int | None) -> tuple[Any, Any]:
     return transformer, last
 
 
-def _split(cv: Any, y: Any, n_rows: int, kind: str, seed: int) -> list[tuple[Ints, Ints]]:
-    """Training and held-out rows of each fold."""
-    if isinstance(cv, int):
-        if isinstance(cv, bool) or not 2 <= cv <= n_rows:
-            raise ValueError(f"cv must be a splitter or an integer between 2 and the number of rows; got {cv!r}")
-        return list(splits(y, n_rows, cv, kind, seed))
-    strata = None if kind == "multilabel" else np.asarray(y)
-    return list(check_cv(cv, strata, classifier=strata is not None).split(np.zeros(n_rows), strata))
-
-
-def _refitted(estimator: Estimator, prepared: Any, found: Tuning, X: Any, y: Any, sample_weight: Any) -> Any:
+def _refitted(
+    estimator: Estimator, prepared: Any, found: Tuning, X: Any, y: Any, sample_weight: Any, groups: Any
+) -> Any:
     """The estimator on all rows with the best values."""
     model = clone(estimator)
     steps = model.steps if isinstance(model, Pipeline) else []
@@ -467,7 +461,10 @@ def _refitted(estimator: Estimator, prepared: Any, found: Tuning, X: Any, y: Any
     last.set_params(**found.best)
     if prepared.n_jobs is not None:
         last.set_params(n_jobs=prepared.n_jobs)
-    name = f"{steps[-1][0]}__sample_weight" if steps else "sample_weight"
-    model.fit(X, y, **({} if sample_weight is None else {name: sample_weight}))
-    last.tuning_ = found.to_dict()
+    chooses = getattr(last, "rank_scale", 0.0) == AUTO or getattr(last, "tune_decision", False)
+    given = {"sample_weight": sample_weight, "groups": groups if chooses else None}
+    prefix = f"{steps[-1][0]}__" if steps else ""
+    model.fit(X, y, **{prefix + name: value for name, value in given.items() if value is not None})
+    inside = {"rank_scale": last.tuning_} if hasattr(last, "tuning_") else {}
+    last.tuning_ = found.to_dict() | inside
     return model

@@ -29,9 +29,9 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.metrics import get_scorer
-from sklearn.model_selection import check_cv
 from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing
+from sklearn.utils.validation import _num_samples
 
 from widemargin import metrics
 from widemargin._frames import data_frame, html_table
@@ -41,6 +41,7 @@ from widemargin.estimators.top_k.classifier import TopKClassifier
 from widemargin.estimators.training import Estimator, check_parameters
 from widemargin.estimators.tuning import AUTO
 from widemargin.labels.encoding import encode_targets
+from widemargin.model_selection.stratification import make_folds
 from widemargin.parallel import Executor, as_executor, run_tasks
 from widemargin.parallel.folders import SharedRows
 from widemargin.problems.tree_factor import TreeWeights
@@ -78,6 +79,7 @@ def path(
     X_test: Any = None,
     y_test: Any = None,
     cv: Any = None,
+    groups: Any = None,
     scoring: Any = None,
     prune: Sequence[float] | None = None,
     keep: str | None = None,
@@ -107,7 +109,11 @@ def path(
     X_test, y_test : rows and targets, default=None
         Held-out rows for the scores.
     cv : int, splitter or iterable, default=None
-        Cross-validation for the scores instead, as in scikit-learn: one path per fold, and one on all rows.
+        Cross-validation for the scores instead: one path per fold, and one on all rows. A number means scikit-learn's
+        stratified folds if a row has one label, and those of `StratifiedLabelKFold` if it has several.
+    groups : array-like of shape (n_samples,), default=None
+        Group of each row, for `cv`; no group is divided between training and held-out rows. `near_copy_groups` finds
+        near-copies.
     scoring : str, callable, list or dict, default=None
         None for the model's own `score`; the name of a scikit-learn scorer; "precision@k", "recall@k", "ndcg@k" or
         "psp@k" (propensity-scored precision) with a number for k, or "top_k_accuracy@k" with one label per row; a
@@ -166,9 +172,11 @@ def path(
         last = _with_jobs(last, n_jobs)
     scoring = _check_scoring(scoring, X_test, y_test, cv)
     keep = _check_keep(keep, scoring)
+    if groups is not None and cv is None:
+        raise ValueError("groups has no effect without cross-validation; pass cv, or leave out groups")
     test = None if X_test is None else (X_test, y_test)
     task = _Path(pipeline, last, grid, thresholds, scoring)
-    folds = [] if cv is None else _scores_of_folds(task, cv, X, y, sample_weight, as_executor(executor))
+    folds = [] if cv is None else _scores_of_folds(task, cv, groups, X, y, sample_weight, as_executor(executor))
     table, models = task.run(X, y, sample_weight, test, folds, keep)
     return PathResult(tuple(grid), History(table), models, tuple(scoring.names) if scoring else ())
 
@@ -407,10 +415,10 @@ def _check_keep(keep: str | None, scoring: Scoring | None) -> str:
 
 
 def _scores_of_folds(
-    task: _Path, cv: Any, X: Any, y: Any, sample_weight: Any, executor: Executor
+    task: _Path, cv: Any, groups: Any, X: Any, y: Any, sample_weight: Any, executor: Executor
 ) -> list[list[dict[str, float]]]:
     """Scores of every row of the path on each fold, in this process or by the executor."""
-    folds = list(_folds(cv, X, y))
+    folds = make_folds(cv, y, _num_samples(X), encode_targets(y).kind, groups=groups)
     if executor.in_process:
         return [task.fold_scores(*_fold_data(X, y, sample_weight, *fold)) for fold in folds]
     with SharedRows.of(X, executor) as rows:
@@ -431,15 +439,6 @@ def _fold_data(X: Any, y: Any, sample_weight: Any, train: Any, test: Any) -> tup
     weights = None if sample_weight is None else np.asarray(sample_weight)[train]
     part = (_safe_indexing(X, train), _safe_indexing(y, train), weights)
     return part, (_safe_indexing(X, test), _safe_indexing(y, test))
-
-
-def _folds(cv: Any, X: Any, y: Any) -> Iterator[tuple[Any, Any]]:
-    """Numbers of the training rows and of the held-out ones, fold by fold."""
-    kind = encode_targets(y).kind
-    # Stratified with one label per row, as in scikit-learn; label sets have no strata.
-    splitter = check_cv(cv, None if kind == "multilabel" else y, classifier=kind != "multilabel")
-    n_rows = X.shape[0] if hasattr(X, "shape") else len(X)
-    yield from splitter.split(np.zeros(n_rows), None if kind == "multilabel" else y)
 
 
 class _Session:

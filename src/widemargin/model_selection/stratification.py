@@ -21,14 +21,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
-from sklearn.model_selection import BaseCrossValidator
+from sklearn.model_selection import BaseCrossValidator, StratifiedKFold, check_cv
 from sklearn.utils import check_random_state
 
 from widemargin._docstrings import with_shared_passages
 from widemargin.labels.encoding import encode_targets, is_missing, listed
 from widemargin.labels.tree import IntArray
 
-__all__ = ["StratifiedLabelKFold", "stratified_split"]
+__all__ = ["StratifiedLabelKFold", "group_numbers", "make_folds", "stratified_split"]
 
 LABEL_TOLERANCE = 0.1  # deviation of a frequent label, as a share of its rows in a fold, that counts as one row
 # The same for the number of rows, in units of the square root of a fold's rows: a fifth of the deviation of a random
@@ -173,6 +173,42 @@ class StratifiedLabelKFold(BaseCrossValidator):
         return self.n_splits
 
 
+def make_folds(
+    cv: Any, y: Any, n_rows: int, kind: str, *, groups: Any = None, seed: int | None = None
+) -> list[tuple[IntArray, IntArray]]:
+    """Training and held-out rows of each fold.
+
+    Parameters
+    ----------
+    cv : int, splitter or iterable
+        A number means `StratifiedLabelKFold` for several labels per row and for groups, else scikit-learn's
+        `StratifiedKFold`.
+    y : indicator, label sets, or labels of shape (n_samples,)
+        The targets.
+    n_rows : int
+        Number of rows.
+    kind : str
+        Kind of the targets, as `encode_targets` has it.
+    groups : array-like of shape (n_samples,), optional
+        Group of each row; a splitter gets them too.
+    seed : int, optional
+        Seed of the folds; None leaves rows of one class in their order.
+    """
+    several = kind == "multilabel"
+    labels = y if several else np.asarray(y)
+    splitter = cv
+    if isinstance(cv, int | np.integer):
+        if isinstance(cv, bool) or not 2 <= cv <= n_rows:
+            raise ValueError(f"cv must be a splitter or an integer between 2 and the number of rows; got {cv!r}")
+        if several or groups is not None:
+            splitter = StratifiedLabelKFold(cv, random_state=seed)
+        else:
+            splitter = StratifiedKFold(cv, shuffle=seed is not None, random_state=seed)
+    elif groups is not None and not hasattr(cv, "split"):
+        raise ValueError("groups has no effect on folds given as row numbers; leave it out, or pass a number as cv")
+    return list(check_cv(splitter).split(np.zeros(n_rows), labels, groups))
+
+
 def _indicator(y: Any) -> Any:
     """CSR indicator with one column per class, also for binary targets."""
     targets = encode_targets(y)
@@ -187,7 +223,7 @@ def _folds(Y: Any, shares: npt.NDArray[np.float64], groups: Any, random_state: A
     """Fold of each row, shape (n_samples,)."""
     random = check_random_state(DEFAULT_SEED if random_state is None else random_state)
     n_rows = Y.shape[0]
-    number = np.arange(n_rows) if groups is None else _group_numbers(groups, n_rows)
+    number = np.arange(n_rows) if groups is None else group_numbers(groups, n_rows)
     n_groups = int(number.max()) + 1
     if n_groups < len(shares):
         raise ValueError(
@@ -198,8 +234,8 @@ def _folds(Y: Any, shares: npt.NDArray[np.float64], groups: Any, random_state: A
     return _balance(members @ Y, np.bincount(number), shares, random)[number]
 
 
-def _group_numbers(groups: Any, n_rows: int) -> IntArray:
-    """Groups numbered in order of appearance."""
+def group_numbers(groups: Any, n_rows: int) -> IntArray:
+    """Groups numbered in order of appearance; a ValueError unless every row has one."""
     values = np.asarray(groups)
     if values.shape != (n_rows,):
         raise ValueError(f"groups has shape {values.shape}, but there are {n_rows} rows; give one group per row")
