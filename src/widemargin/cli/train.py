@@ -199,7 +199,7 @@ def with_best_values(estimator: LabelModel, X: Any, y: Any, vectorizer: Any, gro
     how = {"cv": given.folds or 5, "groups": groups, "metric": given.metric, "budget": given.budget, "refit": False}
     with console.time_bar("tuning") as report:
         found = tune(whole, X, y, **_axes(estimator, given), **how, report=report)
-    estimator.set_params(**found.best)
+    estimator.set_params(**({"C": 1.0} if estimator.C == "auto" else {}) | found.best)
     estimator.tuning_ = found.to_dict()
     return found
 

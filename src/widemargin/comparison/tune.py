@@ -446,6 +446,8 @@ def _prepared(estimator: Estimator, n_jobs: int | None) -> tuple[Any, Any]:
         raise ValueError("tune does not support a precomputed kernel; use GridSearchCV, which splits the kernel matrix")
     if n_jobs is not None:
         last.set_params(n_jobs=n_jobs)
+    if last.C == AUTO:
+        last.set_params(C=1.0)  # an output code whose C does not matter
     return transformer, last
 
 
