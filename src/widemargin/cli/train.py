@@ -155,9 +155,8 @@ def table_rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
 def _chosen_text(summary: dict[str, Any]) -> str:
     """C and how it was chosen."""
     tuning = summary["tuning"]
-    return f"{summary['C']:.4g}, " + (
-        f"chosen on {tuning['rows']:,} held-out rows" if tuning["folds"] else tuning["notes"][0].partition(": ")[2]
-    )
+    chosen = f"chosen on {tuning['rows']:,} held-out rows"
+    return f"{summary['C']:.4g}, " + (chosen if tuning["folds"] else tuning["notes"][0].partition(": ")[2].rstrip("."))
 
 
 def _axes(estimator: Estimator, given: Given) -> dict[str, Any]:

@@ -283,7 +283,7 @@ def _hold_out(Y: Any, sample_weight: Floats | None, groups: Any) -> tuple[tuple[
     if sample_weight is not None and (np.asarray(sample_weight) % 1.0 != 0.0).any():
         return None, "row weights are not numbers of rows"
     if n_rows < MIN_ROWS:
-        return None, f"{n_rows} rows are too few to hold out some; {MIN_ROWS} are needed"
+        return None, f"there are {n_rows} rows, too few to hold some out (at least {MIN_ROWS} are needed)"
     share = min(max(HELD_OUT, min(MOST_HELD_OUT, FEW_HELD_OUT / n_rows)), ROWS_AT_MOST / n_rows)
     train, test = stratified_split(Y, test_size=share, groups=groups, random_state=SEED)
     counts = np.diff(Y.indptr)
@@ -300,7 +300,7 @@ def _hold_out(Y: Any, sample_weight: Floats | None, groups: Any) -> tuple[tuple[
 def _fallback(why: str, param: str = "C", value: float = 1.0) -> dict[str, Any]:
     """`tuning_` of a choice that was not made: no folds and no rows."""
     tried = [{"values": {param: value}, "mean": None, "low": None, "high": None}]
-    note = f"{param} = {value:g} was not chosen by quality: {why}."
+    note = f"{param} = {value:g} was not chosen on held-out rows: {why}."
     return {"params": [param], "tried": tried, "metric": "", "folds": 0, "rows": 0, "best": 0, "notes": [note]}
 
 
