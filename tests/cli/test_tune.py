@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from sklearn.pipeline import make_pipeline
 
 from command_line import invoke
-from widemargin import OneVsAllClassifier, load, write_svmlight
+from widemargin import OneVsAllClassifier, load, save, write_svmlight
 
 
 def rows():
@@ -131,3 +132,39 @@ def test_impossible_options_are_an_error(folder, tmp_path, options, message):
     result = invoke("train", folder / "rows.svm", *options, "-o", tmp_path / "m", exit_code=1)
     assert message in result.stderr
     assert not (tmp_path / "m").exists()
+
+
+def inspected(model, path):
+    """What `inspect` prints, and the same as JSON."""
+    save(model, path)
+    return invoke("inspect", path).stdout, json.loads(invoke("inspect", path, "--json").stdout)
+
+
+def test_inspect_shows_what_fit_chose(tmp_path):
+    rng = np.random.default_rng(0)
+    Y = (rng.random((150, 4)) < 0.4).astype(int)
+    X = np.hstack([Y, np.ones((150, 1))]) + 0.4 * rng.normal(size=(150, 5))
+    model = OneVsAllClassifier(C="auto", rank_scale="auto").fit(X, Y)
+    text, facts = inspected(model, tmp_path / "chosen")
+    assert re.search(rf"│ C +│ {model.C_:.4g} ", text)
+    assert re.search(rf"│ rank scale +│ {model.rank_scale_:g} ", text)
+    assert (facts["C"], facts["rank_scale"], facts["tuning"]) == (model.C_, model.rank_scale_, model.tuning_)
+    assert text.count("Values tried, one fold") == 2
+    for table in (model.tuning_, model.tuning_["rank_scale"]):
+        for row in table["tried"]:
+            (value,) = row["values"].values()
+            assert re.search(rf"│ +{value:.4g} │ +{row['mean']:.4f} │", text)
+    assert f"\nC = {model.C_:.4g}: " in text
+    assert f"\nrank scale = {model.rank_scale_:.4g}: " in text
+    given, facts = inspected(OneVsAllClassifier(C=2.0).fit(X, Y), tmp_path / "given")
+    assert not re.search(r"│ (C|rank scale) +│", given)
+    assert facts["C"] == 2.0
+
+
+def test_inspect_shows_why_nothing_was_chosen(tmp_path):
+    text, facts = inspected(OneVsAllClassifier(C="auto").fit(*rows()), tmp_path / "m")  # 90 rows
+    reason = "C = 1 was not chosen by quality: 90 rows are too few to hold out some; 100 are needed."
+    assert re.search(r"│ C +│ 1 ", text)
+    assert " ".join(text.split()).count(reason) == 1
+    assert "Values tried" not in text
+    assert facts["tuning"]["notes"] == [reason]

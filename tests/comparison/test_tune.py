@@ -33,6 +33,7 @@ from widemargin.exceptions import ModelFormatError
 TREE = Taxonomy.from_edges([("a1", "a"), ("a2", "a"), ("b1", "b"), ("b2", "b"), ("a", "root"), ("b", "root")])
 NAMES = np.array(["a1", "a2", "b1", "b2"])
 FOLDS = StratifiedKFold(3, shuffle=True, random_state=5)
+UNMEASURED = {"values": {"C": 1.0}, "mean": None, "low": None, "high": None}
 
 
 @pytest.fixture(scope="module")
@@ -225,15 +226,37 @@ def test_what_is_tried_goes_with_the_model_and_a_new_fit_forgets_it(noisy, tmp_p
     assert not hasattr(found.model.fit(*noisy), "tuning_")
 
 
+def test_the_table_of_the_rank_scale_is_inside_that_of_C_and_the_reason_is_honest():
+    def table(param, values, means, best):
+        tried = [
+            {"values": {param: v}, "mean": m, "low": None, "high": None} for v, m in zip(values, means, strict=True)
+        ]
+        known = {"params": [param], "tried": tried, "metric": "m", "folds": 1, "rows": 1200, "best": best}
+        return known | {"notes": []}
+
+    scales = table("rank_scale", [0.0, 0.2], [0.5, 0.5], 0)
+    stored = table("C", [0.25, 0.5, 1.0], [0.71, 0.712, 0.7], 0) | {"rank_scale": scales}
+    found = Tuning.from_dict(stored)
+    assert found.to_dict() == stored
+    assert [part.params for part in found.tables] == [("C",), ("rank_scale",)]
+    assert found.reason == "C = 0.25: m 0.7100 (the best is 0.7120), on 1,200 held-out rows of one fold."
+    assert found.rank_scale.reason == "rank scale = 0: the best m, 0.5000, on 1,200 held-out rows of one fold."
+    assert found.cells() == [["0.25", "0.7100"], ["0.5", "0.7120"], ["1", "0.7000"]]
+    ties = Tuning.from_dict(table("C", [0.25, 0.5, 1.0], [0.7, 0.7, 0.7], 1))
+    assert "ties" not in ties.reason  # the chosen one is not the smallest
+
+
 @pytest.mark.parametrize(
     "damage",
     [
         {"best": 9},
         {"folds": 0},
+        {"folds": 0, "rows": 0, "notes": ["why"]},
+        {"folds": 0, "rows": 0, "tried": [UNMEASURED]},
         {"params": []},
         {"tried": [{"values": {"C": "large"}, "mean": 0.5, "low": 0.4, "high": 0.6}]},
         {"tried": [{"values": {"k": 1}, "mean": 0.5, "low": 0.4, "high": 0.6}]},
-        {"tried": [{"values": {"C": 1.0}, "mean": None, "low": None, "high": None}]},
+        {"tried": [UNMEASURED]},
         {"tried": 3},
         {"metric": 1},
     ],

@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from matplotlib.figure import Figure
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import accuracy_score, precision_recall_fscore_support
@@ -20,6 +21,8 @@ from widemargin import (
     TopKClassifier,
     rivals,
 )
+from widemargin.comparison import Tuning
+from widemargin.comparison.measure import Interval
 from widemargin.exceptions import MissingExtraError
 from widemargin.report import page, write_report
 from widemargin.report import pictures as _pictures
@@ -224,3 +227,63 @@ def test_the_file_appears_whole_or_not_at_all(rows, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "jinja2", None)
     with pytest.raises(MissingExtraError, match=r"a report requires jinja2; run: pip install 'widemargin\[report\]'"):
         write_report(path, model, X, Y)
+
+
+def tuned(**parameters):
+    """A one-vs-all model of 120 noisy rows with several labels, its rows and its labels."""
+    rng = np.random.default_rng(1)
+    classes = rng.integers(0, 5, 120)
+    X, Y = np.eye(5, 8)[classes] + 0.7 * rng.normal(size=(120, 8)), label_sets(classes)
+    return OneVsAllClassifier(**parameters).fit(X, Y), X, Y
+
+
+def page_of(model, X, Y):
+    html, facts = render_report(model, X, Y, title=None, data_name=None, texts=None)
+    pairs = re.findall(r"<div><dt>([^<]*)</dt><dd>(.*?)</dd></div>", html)
+    return html, facts["pictures"], dict(pairs)
+
+
+def test_the_values_that_fit_chose_are_shown_with_their_curves():
+    given = {"C": "auto", "rank_scale": "auto", "decision": "threshold", "tune_decision": True}
+    model, X, Y = tuned(**given)
+    html, pictures, shown = page_of(model, X, Y)
+    n_rows = model.tuning_["rows"]
+    note = f' <span class="soft">(chosen on {n_rows} held-out rows)</span>'
+    assert shown["C"] == f"{model.C_:.4g}{note}"
+    assert shown["Rank scale"] == f"{model.rank_scale_:.4g}{note}"
+    assert shown["Decision rule"] == model.decision_.describe().replace(">", "&gt;")
+    assert [name for name in pictures if name.startswith("tuning")] == ["tuning-C", "tuning-rank_scale"]
+    for name, value in (("C", model.C_), ("rank scale", model.rank_scale_)):
+        assert f"the circle marks the choice. {name} = {value:.4g}: " in html
+
+
+def test_a_choice_that_was_not_made_has_its_reason_and_no_curve(rows):
+    X, classes = rows
+    model = OneVsAllClassifier(C="auto").fit(X, label_sets(classes))  # 80 rows
+    _, pictures, shown = page_of(model, X, label_sets(classes))
+    assert shown["C"].startswith('1 <span class="soft">(C = 1 was not chosen by quality: 80 rows are too few')
+    assert not any(name.startswith("tuning") for name in pictures)
+
+
+def test_numbers_that_were_given_are_only_among_the_parameters():
+    _, pictures, shown = page_of(*tuned(C=0.5))
+    assert "C" not in shown
+    assert "Rank scale" not in shown
+    assert not any(name.startswith("tuning") for name in pictures)
+    assert page_of(*tuned(rank_scale=0.3))[2]["Rank scale"] == "0.3"
+
+
+def test_the_curve_has_one_line_per_combination_and_marks_the_choice():
+    values = [{"C": C, "k": k} for C in (0.1, 1.0, 10.0) for k in (1, 3)]
+    means = [0.5, 0.6, 0.7, 0.8, 0.4, None]
+    quality = [None if mean is None else Interval(mean, mean - 0.1, mean + 0.1) for mean in means]
+    found = Tuning(("C", "k"), tuple(values), tuple(quality), "top_k_accuracy@1", 2, 100, 3)
+    ax = Figure().subplots()
+    _pictures.draw_tuning(ax, found)
+    drawn = [(line.get_label(), line.get_xydata().tolist()) for line in ax.lines]
+    assert drawn[:2] == [
+        ("k = 1", [[0.1, 0.5], [1.0, 0.7], [10.0, 0.4]]),
+        ("k = 3", [[0.1, 0.6], [1.0, 0.8]]),
+    ]
+    assert drawn[2][1] == [[1.0, 0.8]]
+    assert (ax.get_xlabel(), ax.get_xscale(), ax.get_ylabel()) == ("C", "log", "top_k_accuracy@1")

@@ -90,6 +90,19 @@ def test_facts_health_and_meters(client, model):
     assert 'widemargin_requests_total{status="200"} 3' in lines
 
 
+def test_facts_have_the_values_of_the_fit(client):
+    facts = client.get("/model").json()
+    assert (facts["C"], facts["rank_scale"], facts["decision"]) == (1.0, None, None)
+    rng = np.random.default_rng(0)
+    Y = (rng.random((150, 4)) < 0.4).astype(int)
+    rows = np.hstack([Y, np.ones((150, 1))]) + 0.4 * rng.normal(size=(150, 5))
+    chosen = OneVsAllClassifier(C="auto", rank_scale="auto", decision="threshold", tune_decision=True).fit(rows, Y)
+    with TestClient(make_app(chosen)) as other:
+        facts = other.get("/model").json()
+    assert (facts["C"], facts["rank_scale"]) == (chosen.C_, chosen.rank_scale_)
+    assert facts["decision"] == chosen.decision_.describe()
+
+
 @pytest.mark.parametrize(
     ("body", "reason"),
     [

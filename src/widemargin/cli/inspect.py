@@ -12,6 +12,7 @@ from widemargin.cli import console
 from widemargin.cli.inputs import OpenModel, display_names, open_model
 from widemargin.cli.options import Given
 from widemargin.estimators.tree.classifier import HierarchicalClassifier
+from widemargin.estimators.tuning import AUTO
 from widemargin.labels.taxonomy import Taxonomy
 from widemargin.model_io import describe_model, folder_size
 from widemargin.model_io.state import MANIFEST
@@ -46,10 +47,25 @@ def run(given: Given) -> None:
     summary["worst_label"] = shown.get(summary["worst_label"], summary["worst_label"])
     console.print_table(f"{summary['class']} in {given.model}", table_rows(summary))
     if summary["tuning"] is not None:
-        from widemargin.cli.train import print_tuning
         from widemargin.comparison import Tuning
 
-        print_tuning(Tuning.from_dict(summary["tuning"]))
+        for table in Tuning.from_dict(summary["tuning"]).tables:
+            _print_choice(table)
+
+
+def _print_choice(found: Any) -> None:
+    """The values tried, the chosen ones in bold, and the reason; only the reason if nothing was tried."""
+    from rich.table import Table
+
+    from widemargin.comparison.result import NAMES
+
+    table = Table(title=f"Values tried, {found.folds_text}", title_justify="left", title_style="bold")
+    for name in (*(NAMES.get(name, name) for name in found.params), found.metric):
+        table.add_column(name, justify="right", no_wrap=True)
+    for index, cells in enumerate(found.cells()):
+        table.add_row(*cells, style="bold" if index == found.best_index else None)
+    for line in (table, found.reason, *found.notes) if found.n_folds else found.notes:
+        console.output().print(line)
 
 
 def _report_unfinished(unfinished: dict[str, Any], given: Given) -> None:
@@ -85,6 +101,7 @@ def summarize(model: Any, model_folder: Path) -> dict[str, Any]:
         "features": int(model.n_features_in_),
         "labels": len(model.classes_),
         "stored_weights": model._n_weights(),
+        "C": model.C_,
         **({"rank_scale": model.rank_scale_} if hasattr(model, "rank_scale_") else {}),
         **({"decision": model.decision_.describe()} if hasattr(model, "decision_") else {}),
         **support,
@@ -107,11 +124,13 @@ def table_rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
     certificate = summary["certificate"]
     parameters = ", ".join(f"{name}={value!r}" for name, value in summary["parameters"].items())
     share = summary["stored_weights"] / max(1, summary["labels"])
+    has_scale = summary.get("rank_scale", 0.0) != 0.0 or summary["parameters"].get("rank_scale") == AUTO
     rows = [
         ("trained on", f"{summary['rows']:,} rows, {summary['features']:,} features, {summary['targets']} targets"),
         ("labels", f"{summary['labels']:,}"),
         ("stored weights", f"{summary['stored_weights']:,} ({share:,.0f} per label)"),
-        *([("rank scale", f"{summary['rank_scale']:g}")] if summary.get("rank_scale") else []),
+        *([("C", f"{summary['C']:.4g}")] if summary["parameters"]["C"] == AUTO else []),
+        *([("rank scale", f"{summary['rank_scale']:g}")] if has_scale else []),
         *([("decision rule", summary["decision"])] if "decision" in summary else []),
         *([("support rows", f"{summary['support_rows']:,}")] if "support_rows" in summary else []),
         *([("tree", _tree_text(summary["tree"]))] if "tree" in summary else []),

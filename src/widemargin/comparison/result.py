@@ -3,7 +3,8 @@
 Recommended is the best method, unless one that is not worse beyond chance (95 %, on the same rows) is much cheaper to
 train: it saves at least half of the CPU time, and at least one second. A method with a fit that the budget stopped is
 recommended only if all that are as good have one: it was not fully measured, and one-vs-all then lacks whole labels.
-As plain values, a `Tuning` is part of the fitted model, `tuning_`, and of its folder.
+As plain values, a `Tuning` is part of the fitted model, `tuning_`, and of its folder. The choices of `fit` (C="auto",
+rank_scale="auto") have the same form; the table of the rank scale is inside the table of C.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ WORTH_SHARE = 0.5
 """Share of the best method's CPU time that another must save to be preferred to it."""
 WORTH_SECONDS = 1.0
 """CPU seconds that it must save as well: a share of almost nothing is nothing."""
-NAMES = {"estimator__C": "binary C", "alpha_share": "α/α*"}
+NAMES = {"estimator__C": "binary C", "alpha_share": "α/α*", "rank_scale": "rank scale"}
 """Displayed names of parameters, where they differ."""
 
 
@@ -220,17 +221,19 @@ class Tuning:
     tried : tuple of dict
         Values by name, ascending.
     quality : tuple of Interval or None
-        Mean over the held-out rows and 95 % interval of each; None where time ran out.
+        Mean over the held-out rows and 95 % interval of each, which is infinite if unknown; None where time ran out.
     metric : str
         What was measured.
     n_folds, n_rows : int
-        Number of folds, and of their held-out rows together.
+        Number of folds, and of their held-out rows together; 0 if `fit` could not choose.
     best_index : int
         The row that was chosen.
     notes : tuple of str
-        Sentences about the search: values added at the edge, folds left out.
+        Sentences about the search: values added at the edge, folds left out, or why `fit` could not choose.
     model : estimator or None
         Fitted on all rows with the best values; None with refit=False.
+    rank_scale : Tuning or None
+        The rank scales that `fit` tried with rank_scale="auto".
 
     Examples
     --------
@@ -253,6 +256,12 @@ class Tuning:
     best_index: int
     notes: tuple[str, ...] = ()
     model: Any = field(default=None, repr=False)
+    rank_scale: Tuning | None = None
+
+    @property
+    def tables(self) -> tuple[Tuning, ...]:
+        """This table, and that of the rank scale if there is one."""
+        return (self,) if self.rank_scale is None else (self, self.rank_scale)
 
     @property
     def best(self) -> dict[str, Any]:
@@ -260,16 +269,33 @@ class Tuning:
         return self.tried[self.best_index]
 
     @property
+    def folds_text(self) -> str:
+        """The number of folds in words."""
+        return f"{self.n_folds} folds" if self.n_folds > 1 else "one fold"
+
+    @property
     def reason(self) -> str:
         """What was chosen and why, in one sentence."""
         quality = self.quality[self.best_index]
         if quality is None:  # a choice that was not made
             return self.notes[0]
-        how = f"{self.n_folds} folds" if self.n_folds > 1 else "one fold"
-        ties = sum(q is not None and same(q.mean, quality.mean) for q in self.quality) > 1
+        means = [-math.inf if q is None else q.mean for q in self.quality]
+        ties = [row for row, mean in enumerate(means) if same(mean, quality.mean)]
         chosen = ", ".join(f"{NAMES.get(name, name)} = {value:.4g}" for name, value in self.best.items())
-        why = f"the best mean {self.metric}, {quality.mean:.4f}, on {self.n_rows:,} held-out rows of {how}"
-        return f"{chosen}: {why}{'; the smallest C among ties was chosen' if ties else ''}."
+        # An average precision of all pairs is no mean over rows, and has no interval.
+        why = f"the best {'mean ' if math.isfinite(quality.high) else ''}{self.metric}, {quality.mean:.4f}"
+        if not same(max(means), quality.mean):  # `fit` prefers a small C, and a rank scale on a smooth curve
+            why = f"{self.metric} {quality.mean:.4f} (the best is {max(means):.4f})"
+        first = len(ties) > 1 and ties[0] == self.best_index and "rank_scale" not in self.params
+        more = "; the smallest C among ties was chosen" if first else ""
+        return f"{chosen}: {why}, on {self.n_rows:,} held-out rows of {self.folds_text}{more}."
+
+    def cells(self) -> list[list[str]]:
+        """The values that were tried and their quality as text, row by row."""
+        return [
+            [*(f"{value:.4g}" for value in values.values()), _quality_text(quality)]
+            for values, quality in zip(self.tried, self.quality, strict=True)
+        ]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON and the model folder."""
@@ -284,6 +310,7 @@ class Tuning:
             "rows": self.n_rows,
             "best": self.best_index,
             "notes": list(self.notes),
+            **({} if self.rank_scale is None else {"rank_scale": self.rank_scale.to_dict()}),
         }
 
     def to_frame(self) -> Any:
@@ -339,12 +366,20 @@ class Tuning:
             stored["rows"],
             stored["best"],
             tuple(stored["notes"]),
+            rank_scale=cls.from_dict(stored["rank_scale"]) if "rank_scale" in stored else None,
         )
 
 
 def same(a: float, b: float) -> bool:
     """Whether two means are equal up to rounding."""
     return math.isclose(a, b, rel_tol=0.0, abs_tol=1e-12)
+
+
+def _quality_text(quality: Interval | None) -> str:
+    """A mean, with half of its interval if that is known."""
+    if quality is None:
+        return "no time"
+    return f"{quality.mean:.4f}" + (f" ± {quality.high - quality.mean:.4f}" if math.isfinite(quality.high) else "")
 
 
 def _finite(quality: Interval | None, name: str) -> float | None:

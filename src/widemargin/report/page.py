@@ -30,6 +30,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from widemargin import __version__, metrics
+from widemargin.comparison.result import Tuning
 from widemargin.displays._axes import import_matplotlib, short_text
 from widemargin.estimators.scoring import Model, label_propensities
 from widemargin.exceptions import MissingExtraError
@@ -201,8 +202,24 @@ def _facts_of(outcome: Outcome) -> list[Fact]:
     if outcome.kind == "tree":
         tree = model.taxonomy_
         facts.append(Fact("Tree", f"{len(tree):,} nodes, {tree.height} levels"))
+    facts += _choices_of(model)
     if hasattr(model, "decision_"):
         facts.append(Fact("Decision rule", model.decision_.describe()))
+    return facts
+
+
+def _choices_of(model: Any) -> list[Fact]:
+    """C and the rank scale if they were chosen, with the rows that decided or the reason why none could; q if used."""
+    tables = Tuning.from_dict(model.tuning_).tables if hasattr(model, "tuning_") else ()
+    chosen = {name: table for table in tables for name in table.params}
+    facts = []
+    for param, name in (("C", "C"), ("rank_scale", "Rank scale")):
+        value, table = getattr(model, f"{param}_", None), chosen.get(param)
+        if table is not None:
+            note = f"chosen on {table.n_rows:,} held-out rows" if table.n_folds else table.reason.removesuffix(".")
+            facts.append(Fact(name, f"{value:.4g}", note))
+        elif param == "rank_scale" and value:
+            facts.append(Fact(name, f"{value:.4g}"))
     return facts
 
 

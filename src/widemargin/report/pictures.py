@@ -12,11 +12,13 @@ import re
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
 
+from widemargin.comparison.result import NAMES, Tuning
 from widemargin.displays import (
     ActiveRowsDisplay,
     CodeMatrixDisplay,
@@ -28,7 +30,7 @@ from widemargin.displays import (
     TopKAccuracyDisplay,
     TreeConfusionDisplay,
 )
-from widemargin.displays._axes import BLUE, GREEN, GREY, PURPLE, VERMILION, import_matplotlib, short_text
+from widemargin.displays._axes import BLUE, GREEN, GREY, PURPLE, SERIES, VERMILION, import_matplotlib, short_text
 from widemargin.displays.trees import where_paths_part
 from widemargin.estimators.tree.model import path_proba
 from widemargin.report.outcome import Outcome
@@ -40,6 +42,8 @@ WIDE = (9.2, 5.4)
 N_SIBLING_GROUPS = 3
 INCHES_PER_LINE = 0.17
 DEPTHS = (1, 3, 5)
+LOGARITHMIC = ("C", "estimator__C")
+LINES = ("-", "--", ":")
 MOST_PROBABILITIES = 20_000_000  # 160 MB
 INK = "#1b1c1d"
 VARIABLES = {
@@ -102,7 +106,8 @@ class Picture:
 
 def pictures_of(outcome: Outcome) -> list[Picture]:
     """All pictures that fit the model, in the order of the page."""
-    return [*_of_quality(outcome), *_of_tree(outcome), *_of_model(outcome), *_of_training(outcome)]
+    parts = (_of_quality, _of_tree, _of_model, _of_tuning, _of_training)
+    return [picture for part in parts for picture in part(outcome)]
 
 
 def _tidy(svg: bytes, name: str, alt: str) -> str:
@@ -215,6 +220,39 @@ def _of_model(outcome: Outcome) -> Iterator[Picture]:
         )
         size = (NARROW[0], max(NARROW[1], 0.9 + INCHES_PER_LINE * len(pairs.levels)))
         yield Picture("orthogonality", "Orthogonality between levels", caption, pairs.plot, size)
+
+
+def _of_tuning(outcome: Outcome) -> Iterator[Picture]:
+    """The values that were tried for parameters; those that were not chosen by quality have no picture."""
+    stored = getattr(outcome.model, "tuning_", None)
+    for table in () if stored is None else Tuning.from_dict(stored).tables:
+        if sum(quality is not None for quality in table.quality) > 1:
+            name = NAMES.get(table.params[0], table.params[0])
+            caption = f"Quality on held-out rows; the circle marks the choice. {' '.join((table.reason, *table.notes))}"
+            title = f"The choice of {name}"
+            yield Picture(f"tuning-{table.params[0]}", title, caption, partial(draw_tuning, found=table))
+
+
+def draw_tuning(ax: Any, found: Tuning) -> None:
+    """Quality against the first parameter, one line for each combination of values of the others."""
+    first, *others = found.params
+    lines: dict[str, list[tuple[float, float]]] = {}
+    for values, quality in zip(found.tried, found.quality, strict=True):
+        if quality is not None:
+            name = ", ".join(f"{NAMES.get(other, other)} = {values[other]:.4g}" for other in others)
+            lines.setdefault(name, []).append((values[first], quality.mean))
+    for number, (name, points) in enumerate(lines.items()):
+        style = {"color": SERIES[number % len(SERIES)], "linestyle": LINES[number // len(SERIES) % len(LINES)]}
+        ax.plot(*zip(*points, strict=True), label=name, marker="o", markersize=3, **style)
+    if others:
+        ax.legend(frameon=False)
+    best = found.quality[found.best_index]
+    assert best is not None
+    ax.plot(found.best[first], best.mean, color=INK, marker="o", markersize=7, fillstyle="none", linestyle="none")
+    if first in LOGARITHMIC:
+        ax.set_xscale("log")
+    ax.set_xlabel(NAMES.get(first, first))
+    ax.set_ylabel(found.metric)
 
 
 def _of_training(outcome: Outcome) -> Iterator[Picture]:

@@ -179,6 +179,8 @@ class _Service:
             features=int(self.classifier.n_features_in_),
             takes_text=self.takes_text,
             certified_gap=float(self.classifier.certificate_.relative_gap),
+            C=getattr(self.classifier, "C_", None),
+            rank_scale=getattr(self.classifier, "rank_scale_", None),
             decision=self.classifier.decision_.describe() if hasattr(self.classifier, "decision_") else None,
         )
 
@@ -318,7 +320,11 @@ class ModelFacts(BaseModel):
     features: int
     takes_text: bool
     certified_gap: float
-    decision: str | None
+    C: float | None = Field(description="The C that the model was trained with, also if it was chosen by fit.")
+    rank_scale: float | None = Field(description="The exponent q of the rank scale; null if the method has none.")
+    decision: str | None = Field(
+        description="The rule that decides which labels are predicted; null if it is the sign."
+    )
 
 
 PROBLEMS: dict[int | str, dict[str, Any]] = {
