@@ -3,36 +3,52 @@
 from __future__ import annotations
 
 import datetime
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 from _common import format_table, write_text
 from rivals_from_pypi.environments import Environment
-from rivals_from_pypi.measuring import Results, Row
-from rivals_from_pypi.rivals import OURS, Entry, Rival
-from rivals_from_pypi.tasks import Task
+from rivals_from_pypi.measuring import Line, Results, shown_values
+from rivals_from_pypi.rivals import OUR_DEFAULT, OUR_FIT, OURS, Entry, Rival
+from rivals_from_pypi.tasks import DECISION_MEASURES, PLACES, Task, precision_differences
 
 TITLE = "Rivals from PyPI"
 INTRO = """\
 One command, `make bench-rivals`, runs widemargin and every rival available from PyPI. Each rival has its own virtual
-environment, and each run its own process with one thread. C = 1 and the settings in the table apply; everything else is
-the package's default. Neither our settings nor theirs are tuned for the data.
+environment, and each run its own process with one thread. C = 1 and the settings in the tables apply; everything else
+is the package's default.
+
+With several labels per row, every method is shown with its defaults and *tuned*. All methods, ours included, are tuned
+in the same way: five settings are trained on the same part of the training rows and compared on the same held-out
+tenth, by the mean of P@1, P@3 and P@5. The best one is trained again on all training rows. For the large task, yso, the
+five settings are trained on a quarter of the training rows. Our default is what `widemargin train` does without
+options.
 
 - *CPU s*: CPU seconds of training, all threads and child processes, without reading or converting data (except omikuji,
   whose training reads its file). Steps shorter than two seconds are the median of three.
+- *tuning CPU s*: CPU seconds of the five settings, with the prediction of the held-out rows, and of the final fit.
 - *memory*: largest resident memory of the whole process, with Python, libraries and data.
 - *model*: bytes on disk as saved by the package; for LIBLINEAR, which has no model with many labels, the weights in
   memory.
 - *µs per row*: CPU time to find the top 5 labels (trees: one node) of a test row, with all rows in one call if the
   package allows it.
-- Quality is computed by `widemargin.metrics` from the lists that each process wrote, in per cent of the test rows.
+- Quality is computed by `widemargin.metrics` from the lists that each process wrote, in per cent. PSP@k uses the
+  propensities of Jain et al. with A = 0.55 and B = 1.5.
 
-Ratios are relative to the first line of each table, whose times are the mean of one run before the others and one after
-them. Trees of labels (omikuji, PLT, XR-Linear, libmultilabel's tree) solve a different problem from one-vs-all, and
-omikuji combines three trees. Read time and quality together."""
+The times of our first line in each task are the mean of one run before the others and one after them. Trees of labels
+(omikuji, PLT, XR-Linear, libmultilabel's tree) solve a different problem from one-vs-all, and omikuji combines three
+trees. Consider time and quality together."""
+VERDICTS = """\
+*Ahead*, *level* and *behind* compare P@1, P@3 and P@5 on the test rows: a cell is level if the 95 % interval of the
+paired differences, row by row, contains 0. Our defaults are compared with every rival's defaults, and our tuned model
+with every rival's tuned one. Each task has its own table below; here are the numbers of cells."""
 NOT_MADE_FOR = """\
 Not run here, because they solve one full problem per label, which takes over an hour of CPU time at the rates measured
 by `benchmarks/one_vs_all.py`: {}."""
+DECISIONS = """\
+**Label sets.** Micro-F1 over all labels; macro-F1 over the labels that occur in the test rows."""
+UNITS = {"multilabel": "labels", "multiclass": "classes", "tree": "nodes"}
 
 
 def sections(tasks: Sequence[Task], rivals: Sequence[Rival], results: Results, machine: str, limit_s: int) -> list[str]:
@@ -41,9 +57,18 @@ def sections(tasks: Sequence[Task], rivals: Sequence[Rival], results: Results, m
     about = f"Measured on {date}. Machine: {machine}. A run may take {limit_s} CPU seconds.\n"
     about += "The machine was shared: treat differences below a third as noise."
     parts = [INTRO, about, "## Which rivals install\n\n" + _install_table(rivals, results)]
-    for task in tasks:
-        if task.name in results.rows:
-            parts.append(_task_section(task, results))
+    done = [task for task in tasks if task.name in results.lines]
+    against = {task.name: _duels(task, results) for task in done if task.kind == "multilabel"}
+    if any(against.values()):
+        parts.append("## Ahead, level or behind\n\n" + VERDICTS)
+    for unseen in (False, True):
+        duels = [duel for task in done if task.unseen == unseen for duel in against.get(task.name, [])]
+        names = [task.name for task in done if task.unseen == unseen and against.get(task.name)]
+        if duels:
+            parts.append(f"{'On data that nothing was chosen with' if unseen else 'On'} {', '.join(names)}:")
+            parts.append(_count_table(duels))
+    for task in done:
+        parts += _task_sections(task, results, against.get(task.name, []))
     if results.missing:
         parts.append(f"Not measured, because the data are missing: {', '.join(results.missing)}.")
     return parts
@@ -54,9 +79,52 @@ def write_page(path: Path, parts: Sequence[str]) -> None:
     write_text(path, "\n\n".join([f"# {TITLE}", *parts]) + "\n")
 
 
+def verdict(difference: float, width: float) -> str:
+    """Ours against a rival: the difference of a mean to theirs, and the half-width of its interval."""
+    return "level" if abs(difference) <= width else "ahead" if difference > 0 else "behind"
+
+
+Duel = tuple[Line, Line, list[tuple[float, float]]]
+"""Our line, a rival's line, and the differences of P@1, P@3 and P@5 with the half-widths of their intervals."""
+
+
+def _duels(task: Task, results: Results) -> list[Duel]:
+    """Our default against the rivals' defaults, then our tuned model against the rivals' tuned ones."""
+    lines = [line for line in results.lines[task.name] if not line.row["reason"]]
+    found = []
+    for entry, tuned in ((OUR_DEFAULT, False), (OUR_FIT, True)):
+        ours = next((line for line in lines if line.entry is entry and line.tuned == tuned), None)
+        others = [line for line in lines if line.entry.rival != OURS and line.tuned == tuned]
+        for other in others if ours is not None else []:
+            lists = ours.row["lists"], other.row["lists"]
+            found.append((ours, other, precision_differences(results.folders[task.name], *lists)))
+    return found
+
+
+def _count_table(duels: Sequence[Duel]) -> str:
+    """Cells of each rival's method in which we are ahead, level and behind, over all tasks."""
+    names = list(dict.fromkeys(_name(other.entry) for _, other, _ in duels))
+    counts: dict[tuple[str, bool], Counter[str]] = {}
+    for _, other, differences in duels:
+        count = counts.setdefault((_name(other.entry), other.tuned), Counter())
+        count.update(verdict(*difference) for difference in differences)
+    words = ("ahead", "level", "behind")
+    columns = ["against", "label tree", *(f"{kind}: {word}" for kind in ("defaults", "tuned") for word in words)]
+    trees = {_name(other.entry): other.entry.label_tree for _, other, _ in duels}
+    rows = []
+    for name in names:
+        found = [counts.get((name, tuned)) for tuned in (False, True)]
+        cells = [str(count[word]) if count is not None else "–" for count in found for word in words]
+        rows.append([name, "yes" if trees[name] else "", *cells])
+    return format_table(columns, rows)
+
+
 def _install_table(rivals: Sequence[Rival], results: Results) -> str:
     versions = {
-        entry.rival: row["version"] for rows in results.rows.values() for entry, row in rows if "version" in row
+        line.entry.rival: line.row["version"]
+        for lines in (*results.lines.values(), *results.decisions.values())
+        for line in lines
+        if "version" in line.row
     }
     lines = []
     for rival in rivals:
@@ -69,29 +137,87 @@ def _install_table(rivals: Sequence[Rival], results: Results) -> str:
     return format_table(["rival", "version", "installs"], lines)
 
 
-def _task_section(task: Task, results: Results) -> str:
-    sizes, rows = results.sizes[task.name], results.rows[task.name]
-    unit = {"multilabel": "labels", "multiclass": "classes", "tree": "nodes"}[task.kind]
+def _task_sections(task: Task, results: Results, duels: Sequence[Duel]) -> list[str]:
+    sizes, lines, decisions = (found[task.name] for found in (results.sizes, results.lines, results.decisions))
     head = f"## {task.name}\n\n{task.text} {sizes['n_train']:,} training and {sizes['n_test']:,} test rows, "
-    head += f"{sizes['n_features']:,} features, {sizes['n_labels']:,} {unit}."
-    columns = ["method", "CPU s", "× ours", "memory MB", "model MB", "µs per row", "× ours", *task.measures]
-    ours = next((row for entry, row in rows if entry.rival == OURS and not row["reason"]), None)
-    lines = [_line(entry, row, ours, sizes["n_test"], task.measures) for entry, row in rows if not row["reason"]]
-    parts = [head, format_table(columns, lines)]
-    failed = [f"- {_name(entry)}: {row['reason']}" for entry, row in rows if row["reason"]]
+    head += f"{sizes['n_features']:,} features, {sizes['n_labels']:,} {UNITS[task.kind]}."
+    done = [line for line in lines if not line.row["reason"]]
+    parts = [head]
+    if task.kind == "multilabel":
+        parts.append(_quality_table(task, done))
+        for tuned in (False, True):
+            some = [duel for duel in duels if duel[1].tuned == tuned]
+            if some:
+                parts += ["**" + ("Tuned" if tuned else "Defaults") + ", ours minus theirs, in points.**"]
+                parts.append(_duel_table(some, done))
+        if len(done) > 1:
+            parts.append("**Memory, model and prediction.**")
+    measures = () if task.kind == "multilabel" else task.measures
+    parts.append(_cost_table([line for line in done if not line.tuned], sizes["n_test"], measures))
+    if decisions:
+        parts += [DECISIONS, _decision_table([line for line in decisions if not line.row["reason"]])]
+    failed = [f"- {_name(line.entry)}{', tuned' * line.tuned}: {line.row['reason']}" for line in [*lines, *decisions]
+              if line.row["reason"]]  # fmt: skip
     if failed:
         parts.append("Without a result:\n\n" + "\n".join(failed))
     if results.left_out[task.name]:
-        parts.append(NOT_MADE_FOR.format(", ".join(_name(entry) for entry in results.left_out[task.name])))
-    return "\n\n".join(parts)
+        names = dict.fromkeys(_name(entry) for entry in results.left_out[task.name])
+        parts.append(NOT_MADE_FOR.format(", ".join(names)))
+    return parts
 
 
-def _line(entry: Entry, row: Row, ours: Row | None, n_test: int, measures: Sequence[str]) -> list[str]:
-    times = [_ratio(row[name], ours and ours[name]) for name in ("train_cpu_s", "predict_cpu_s")]
-    seconds, micro = f"{row['train_cpu_s']:.3g}", f"{1e6 * row['predict_cpu_s'] / n_test:.3g}"
-    memory, model = f"{row['peak_bytes'] / 1e6:.0f}", f"{row['model_bytes'] / 1e6:.3g}"
-    scores = [f"{row['quality'][name]:.2f}" for name in measures]
-    return [_name(entry), seconds, times[0], memory, model, micro, times[1], *scores]
+def _quality_table(task: Task, lines: Sequence[Line]) -> str:
+    rows = []
+    for line in lines:
+        settings = shown_values(line.values) if line.tuned else "as stated"
+        spent = "–" if line.tuning_cpu_s is None else f"{line.tuning_cpu_s:.3g}"
+        scores = [f"{line.row['quality'][name]:.2f}" for name in task.measures]
+        rows.append([_name(line.entry), settings, f"{line.row['train_cpu_s']:.3g}", spent, *scores])
+    return format_table(["method", "tuned to", "CPU s", "tuning CPU s", *task.measures], rows)
+
+
+def _duel_table(duels: Sequence[Duel], lines: Sequence[Line]) -> str:
+    """Verdicts with their intervals, and the rival's CPU time over that of our one fit and of our whole line."""
+    ours, fit = duels[0][0], next(line for line in lines if line.entry is OUR_FIT)
+    spent, what = ours.row["train_cpu_s"], "our default"
+    if ours.tuned:
+        fit, spent, what = ours, ours.tuning_cpu_s, "our tuning"
+    one = f"our fit, {fit.row['train_cpu_s']:.3g} s"
+    rows = []
+    for _, other, differences in duels:
+        cells = [f"{verdict(mean, width)} {mean:+.2f} ± {width:.2f}" for mean, width in differences]
+        cpu_s = other.row["train_cpu_s"]
+        whole = other.tuning_cpu_s if other.tuned else cpu_s
+        ratios = [f"{cpu_s / fit.row['train_cpu_s']:.2g}", f"{whole / spent:.2g}"]
+        rows.append([_name(other.entry), *cells, *ratios])
+    columns = ["against", *(f"P@{k}" for k in PLACES), f"CPU ÷ {one}", f"CPU ÷ {what}, {spent:.3g} s"]
+    return format_table(columns, rows)
+
+
+def _cost_table(lines: Sequence[Line], n_test: int, measures: Sequence[str]) -> str:
+    ours = next((line.row for line in lines if line.entry.rival == OURS), None)
+    rows = []
+    for line in lines:
+        row = line.row
+        times = [_ratio(row[name], ours and ours[name]) for name in ("train_cpu_s", "predict_cpu_s")]
+        seconds, micro = f"{row['train_cpu_s']:.3g}", f"{1e6 * row['predict_cpu_s'] / n_test:.3g}"
+        memory, model = f"{row['peak_bytes'] / 1e6:.0f}", f"{row['model_bytes'] / 1e6:.3g}"
+        scores = [f"{row['quality'][name]:.2f}" for name in measures]
+        rows.append([_name(line.entry), seconds, times[0], memory, model, micro, times[1], *scores])
+    columns = ["method", "CPU s", "× ours", "memory MB", "model MB", "µs per row", "× ours", *measures]
+    return format_table(columns, rows)
+
+
+def _decision_table(lines: Sequence[Line]) -> str:
+    rows = [
+        [
+            _name(line.entry),
+            f"{line.row['train_cpu_s']:.3g}",
+            *(f"{line.row['quality'][name]:.2f}" for name in DECISION_MEASURES),
+        ]
+        for line in lines
+    ]
+    return format_table(["method", "CPU s", *DECISION_MEASURES], rows)
 
 
 def _ratio(value: float, ours: float | None) -> str:
