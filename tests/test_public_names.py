@@ -14,12 +14,13 @@ import numpydoc.validate
 import pytest
 
 import widemargin
-from widemargin import exceptions, metrics
+from widemargin import exceptions, metrics, model_selection
 
 PUBLIC = {name: getattr(widemargin, name) for name in widemargin.__all__ if name != "__version__"}
 DOCUMENTED = {
     **{name: value for name, value in PUBLIC.items() if not inspect.ismodule(value)},
     **{f"metrics.{name}": getattr(metrics, name) for name in metrics.__all__},
+    **{f"model_selection.{name}": getattr(model_selection, name) for name in model_selection.__all__},
     **{f"datasets.{name}": getattr(widemargin.datasets, name) for name in widemargin.datasets.__all__},
     **{f"displays.{name}": getattr(widemargin.displays, name) for name in widemargin.displays.__all__},
     **{f"report.{name}": getattr(widemargin.report, name) for name in widemargin.report.__all__},

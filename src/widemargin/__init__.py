@@ -41,6 +41,7 @@ _PUBLIC: dict[str, str | None] = {
     "load": "widemargin.estimators.persistence",
     "load_data": "widemargin.data.load",
     "metrics": None,
+    "model_selection": None,
     "open_store": "widemargin.data.store",
     "optimal_first_column": "widemargin.problems.first_column",
     "path": "widemargin.estimators.path",
