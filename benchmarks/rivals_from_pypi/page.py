@@ -169,11 +169,11 @@ def _task_sections(task: Task, results: Results, duels: Sequence[Duel]) -> list[
 def _quality_table(task: Task, lines: Sequence[Line]) -> str:
     rows = []
     for line in lines:
-        settings = shown_values(line.values) if line.tuned else "as stated"
+        settings = f"tuned: {shown_values(line.values)}" if line.tuned else line.entry.settings
         spent = "–" if line.tuning_cpu_s is None else f"{line.tuning_cpu_s:.3g}"
         scores = [f"{line.row['quality'][name]:.2f}" for name in task.measures]
-        rows.append([_name(line.entry), settings, f"{line.row['train_cpu_s']:.3g}", spent, *scores])
-    return format_table(["method", "tuned to", "CPU s", "tuning CPU s", *task.measures], rows)
+        rows.append([_method(line.entry), settings, f"{line.row['train_cpu_s']:.3g}", spent, *scores])
+    return format_table(["method", "settings", "CPU s", "tuning CPU s", *task.measures], rows)
 
 
 def _duel_table(duels: Sequence[Duel], lines: Sequence[Line]) -> str:
@@ -189,7 +189,7 @@ def _duel_table(duels: Sequence[Duel], lines: Sequence[Line]) -> str:
         cpu_s = other.row["train_cpu_s"]
         whole = other.tuning_cpu_s if other.tuned else cpu_s
         ratios = [f"{cpu_s / fit.row['train_cpu_s']:.2g}", f"{whole / spent:.2g}"]
-        rows.append([_name(other.entry), *cells, *ratios])
+        rows.append([_method(other.entry) if other.tuned else _name(other.entry), *cells, *ratios])
     columns = ["against", *(f"P@{k}" for k in PLACES), f"CPU ÷ {one}", f"CPU ÷ {what}, {spent:.3g} s"]
     return format_table(columns, rows)
 
@@ -226,3 +226,7 @@ def _ratio(value: float, ours: float | None) -> str:
 
 def _name(entry: Entry) -> str:
     return f"{entry.rival}: {entry.label}"
+
+
+def _method(entry: Entry) -> str:
+    return ": ".join(filter(None, (entry.rival, entry.method)))

@@ -32,20 +32,26 @@ class Rival:
 
 @dataclass(frozen=True)
 class Entry:
-    """A method: a rival with stated settings, for one kind of table; `large` admits large tasks.
+    """A method of a rival with settings, for one kind of table; `large` admits large tasks.
 
     If `grid` is not empty, the method is also tuned: every member of `grid` changes some of `options`, and so does the
     best of them together with `then`. The best of all these settings on held-out rows is trained on all rows.
     """
 
     rival: str
-    label: str
+    settings: str
     kind: str  # that of the tasks, or "decisions" for label sets of multi-label tasks
     options: dict[str, Any] = field(default_factory=dict)
+    method: str = ""  # for rivals with several methods
     large: bool = False
     label_tree: bool = False
     grid: tuple[dict[str, Any], ...] = ()
     then: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        """Method and settings."""
+        return ", ".join(filter(None, (self.method, self.settings)))
 
 
 RIVALS = (
@@ -77,9 +83,7 @@ def command_line_options() -> dict[str, Any]:
 
 # Every rival is tuned over five settings, and so are we.
 CS = tuple({"C": C} for C in (0.125, 0.25, 0.5, 1, 2))
-OUR_GRID = tuple(
-    {"C": C, "rank_scale": q} for C, q in ((1, 0.0), (0.5, 0.1), (0.25, 0.2), (0.125, 0.2), (0.5, 0.2))
-)
+OUR_GRID = tuple({"C": C, "rank_scale": q} for C, q in ((1, 0.0), (0.5, 0.1), (0.25, 0.2), (0.125, 0.2), (0.5, 0.2)))
 PECOS_GRID = tuple(
     {"Cp": C, "Cn": C, "threshold": threshold}
     for C, threshold in ((1, 0.1), (1, 0.01), (0.25, 0.01), (0.5, 0.01), (2, 0.01))
@@ -94,14 +98,14 @@ OMIKUJI_GRID = tuple({"linear_c": C} for C in (0.25, 0.5, 1, 2))
 OUR_OPTIONS = {"family": "one-vs-all", "normalize": True, "prune": 0.01}
 OUR_FIT = Entry(
     OURS,
-    "one-vs-all, one fit at C = 1",
+    "one fit at C = 1",
     "multilabel",
     OUR_OPTIONS | {"C": 1, "rank_scale": 0.0},
+    method="one-vs-all",
     large=True,
     grid=OUR_GRID,
 )
 OUR_DEFAULT = Entry(OURS, "the command line's defaults", "multilabel", command_line_options(), large=True)
-
 
 
 def our_decisions() -> list[Entry]:
@@ -121,30 +125,46 @@ ENTRIES = (
     OUR_DEFAULT,
     Entry("liblinear-official", "`-s 2 -B 1 -R -e 0.01`", "multilabel", {"options": "-s 2 -B 1 -R -e 0.01", "C": 1}),
     Entry("liblinear-official", "`-s 1 -B 1 -e 0.1`", "multilabel", {"options": "-s 1 -B 1 -e 0.1", "C": 1}, grid=CS),
-    Entry("scikit-learn", "OneVsRest, `LinearSVC(dual=False, tol=0.01)`", "multilabel", {"dual": False, "tol": 0.01}),
-    Entry("scikit-learn", "OneVsRest, `LinearSVC()`", "multilabel", grid=CS),
-    Entry("libmultilabel", "one-vs-rest, `-s 1 -B 1 -e 0.1`", "multilabel", {"method": "1vsrest", "C": 1}, grid=CS),
+    Entry(
+        "scikit-learn",
+        "`LinearSVC(dual=False, tol=0.01)`",
+        "multilabel",
+        {"dual": False, "tol": 0.01},
+        method="OneVsRest",
+    ),
+    Entry("scikit-learn", "`LinearSVC()`", "multilabel", method="OneVsRest", grid=CS),
     Entry(
         "libmultilabel",
-        "tree, `-s 1 -B 1 -e 0.1`",
+        "`-s 1 -B 1 -e 0.1`",
+        "multilabel",
+        {"method": "1vsrest", "C": 1},
+        method="one-vs-rest",
+        grid=CS,
+    ),
+    Entry(
+        "libmultilabel",
+        "`-s 1 -B 1 -e 0.1`",
         "multilabel",
         {"method": "tree", "C": 1},
+        method="tree",
         large=True,
         label_tree=True,
         grid=CS,
     ),
     Entry(
         "napkinxc",
-        "`BR`, squared hinge, pruned below 0.01",
+        "squared hinge, pruned below 0.01",
         "multilabel",
         {"model": "BR", "loss": "l2", "liblinear_c": 1, "weights_threshold": 0.01},
+        method="`BR`",
         grid=BR_GRID,
     ),
     Entry(
         "napkinxc",
-        "`PLT`, its defaults",
+        "its defaults",
         "multilabel",
         {"model": "PLT", "seed": 0},
+        method="`PLT`",
         large=True,
         label_tree=True,
         grid=PLT_GRID,
@@ -158,7 +178,7 @@ ENTRIES = (
         grid=OMIKUJI_GRID,
         then={"n_trees": 6},
     ),
-    Entry("PECOS", "XR-Linear, its defaults", "multilabel", large=True, label_tree=True, grid=PECOS_GRID),
+    Entry("PECOS", "its defaults", "multilabel", method="XR-Linear", large=True, label_tree=True, grid=PECOS_GRID),
     Entry(OURS, "top-k SVM, k = 1", "multiclass", {"family": "top-k", "k": 1}),
     Entry(OURS, "one-vs-all", "multiclass", {"family": "one-vs-all"}),
     Entry("liblinear-official", "`-s 4 -B 1`", "multiclass", {"options": "-s 4 -B 1", "C": 1}),

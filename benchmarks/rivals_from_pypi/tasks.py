@@ -30,11 +30,17 @@ from widemargin.metrics import (
     propensity_scored_precision_at_k,
 )
 from widemargin.metrics.lists import hits
+from widemargin.model_selection import stratified_split
 
 PLACES = (1, 3, 5)
 HELD_OUT_SHARE = 0.1  # of the training rows
 LARGE_SHARE = 0.25  # of the training rows of a large task to train on while tuning
 NORMAL_95 = 1.959964  # half-width of a 95 % interval in standard errors
+MEASURES = {
+    "multilabel": (*(f"P@{k}" for k in PLACES), *(f"PSP@{k}" for k in PLACES)),
+    "multiclass": tuple(f"top-{k}" for k in PLACES),
+    "tree": ("at or below", "F1"),
+}
 DECISION_MEASURES = ("micro-F1", "macro-F1")
 Arrays = dict[str, Any]
 
@@ -53,8 +59,7 @@ class Task:
     @property
     def measures(self) -> tuple[str, ...]:
         """Names of the values that `quality` returns."""
-        names = {"multilabel": ("P@{}", "PSP@{}"), "multiclass": ("top-{}",)}
-        return ("at or below", "F1") if self.kind == "tree" else tuple(n.format(k) for n in names[self.kind] for k in PLACES)
+        return MEASURES[self.kind]
 
 
 def make_folder(task: Task, folder: Path) -> Path | None:
@@ -74,11 +79,10 @@ def held_out_folder(task: Task, folder: Path) -> Path:
     path = folder / "held-out"
     if not (path / "task.json").exists():
         X, Y = (sp.csr_array(sp.load_npz(folder / f"train_{name}.npz")) for name in "XY")
-        n = X.shape[0]
-        order = np.random.default_rng(0).permutation(n)
-        n_held_out = round(HELD_OUT_SHARE * n)
-        n_train = round(LARGE_SHARE * n) if task.large else n - n_held_out
-        test, train = (np.sort(rows) for rows in (order[:n_held_out], order[n_held_out:][:n_train]))
+        train, test = stratified_split(Y, test_size=HELD_OUT_SHARE)
+        if task.large:
+            n_train = round(LARGE_SHARE * X.shape[0])
+            train = np.sort(np.random.default_rng(0).choice(train, n_train, replace=False))
         parts = {"train_X": X[train], "train_Y": Y[train], "test_X": X[test], "test_Y": Y[test]}
         _write(path, task.kind, parts | {"n_labels": Y.shape[1]})
     return path
