@@ -36,6 +36,11 @@ class Line:
     values: dict[str, Any] = field(default_factory=dict)
     tuning_cpu_s: float | None = None
 
+    @property
+    def whole_cpu_s(self) -> float:
+        """CPU seconds of training with everything that it needs."""
+        return self.row["train_cpu_s"] if self.tuning_cpu_s is None else self.tuning_cpu_s
+
 
 @dataclass
 class Results:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from _common import format_table, write_text
@@ -42,7 +43,8 @@ trees. Consider time and quality together."""
 VERDICTS = """\
 *Ahead*, *level* and *behind* compare P@1, P@3 and P@5 on the test rows: a cell is level if the 95 % interval of the
 paired differences, row by row, contains 0. Our defaults are compared with every rival's defaults, and our tuned model
-with every rival's tuned one. Each task has its own table below; here are the numbers of cells."""
+with every rival's tuned one. Each task has its own tables below. Here are the numbers of cells in which we are
+ahead / level / behind, and the lowest ratio of a rival's CPU time to ours over the tasks."""
 NOT_MADE_FOR = """\
 Not run here, because they solve one full problem per label, which takes over an hour of CPU time at the rates measured
 by `benchmarks/one_vs_all.py`: {}."""
@@ -79,44 +81,57 @@ def write_page(path: Path, parts: Sequence[str]) -> None:
     write_text(path, "\n\n".join([f"# {TITLE}", *parts]) + "\n")
 
 
+@dataclass(frozen=True)
+class Duel:
+    """A line of ours against a line of a rival."""
+
+    ours: Line
+    fit: Line  # ours at a given C
+    other: Line
+    differences: list[tuple[float, float]]  # of P@1, P@3 and P@5: mean and half-width of its interval
+
+    @property
+    def ratios(self) -> tuple[float, float]:
+        """Their CPU time over ours: of one fit at given settings, and of everything."""
+        fits = self.other.row["train_cpu_s"] / self.fit.row["train_cpu_s"]
+        return fits, self.other.whole_cpu_s / self.ours.whole_cpu_s
+
+
 def verdict(difference: float, width: float) -> str:
     """Ours against a rival: the difference of a mean to theirs, and the half-width of its interval."""
     return "level" if abs(difference) <= width else "ahead" if difference > 0 else "behind"
 
 
-Duel = tuple[Line, Line, list[tuple[float, float]]]
-"""Our line, a rival's line, and the differences of P@1, P@3 and P@5 with the half-widths of their intervals."""
-
-
 def _duels(task: Task, results: Results) -> list[Duel]:
     """Our default against the rivals' defaults, then our tuned model against the rivals' tuned ones."""
     lines = [line for line in results.lines[task.name] if not line.row["reason"]]
+    ours = {(line.entry.label, line.tuned): line for line in lines if line.entry.rival == OURS}
     found = []
     for entry, tuned in ((OUR_DEFAULT, False), (OUR_FIT, True)):
-        ours = next((line for line in lines if line.entry is entry and line.tuned == tuned), None)
-        others = [line for line in lines if line.entry.rival != OURS and line.tuned == tuned]
-        for other in others if ours is not None else []:
-            lists = ours.row["lists"], other.row["lists"]
-            found.append((ours, other, precision_differences(results.folders[task.name], *lists)))
+        line, fit = ours.get((entry.label, tuned)), ours.get((OUR_FIT.label, tuned))
+        if line is not None and fit is not None:
+            for other in (other for other in lines if other.entry.rival != OURS and other.tuned == tuned):
+                differences = precision_differences(results.folders[task.name], line.row["lists"], other.row["lists"])
+                found.append(Duel(line, fit, other, differences))
     return found
 
 
 def _count_table(duels: Sequence[Duel]) -> str:
-    """Cells of each rival's method in which we are ahead, level and behind, over all tasks."""
-    names = list(dict.fromkeys(_name(other.entry) for _, other, _ in duels))
-    counts: dict[tuple[str, bool], Counter[str]] = {}
-    for _, other, differences in duels:
-        count = counts.setdefault((_name(other.entry), other.tuned), Counter())
-        count.update(verdict(*difference) for difference in differences)
-    words = ("ahead", "level", "behind")
-    columns = ["against", "label tree", *(f"{kind}: {word}" for kind in ("defaults", "tuned") for word in words)]
-    trees = {_name(other.entry): other.entry.label_tree for _, other, _ in duels}
+    """Cells in which we are ahead, level and behind, and the lowest ratios of CPU times, over all tasks."""
     rows = []
-    for name in names:
-        found = [counts.get((name, tuned)) for tuned in (False, True)]
-        cells = [str(count[word]) if count is not None else "–" for count in found for word in words]
-        rows.append([name, "yes" if trees[name] else "", *cells])
-    return format_table(columns, rows)
+    for name in dict.fromkeys(_name(duel.other.entry) for duel in duels):
+        cells = []
+        for tuned in (False, True):
+            some = [duel for duel in duels if _name(duel.other.entry) == name and duel.other.tuned == tuned]
+            count = Counter(verdict(*difference) for duel in some for difference in duel.differences)
+            numbers = " / ".join(str(count[word]) for word in ("ahead", "level", "behind"))
+            ratios = [f"{min(ratios):.2g}" for ratios in zip(*(duel.ratios for duel in some), strict=True)]
+            cells += [numbers, *ratios] if some else ["–"] * 3
+        is_tree = any(duel.other.entry.label_tree for duel in duels if _name(duel.other.entry) == name)
+        rows.append([name, "yes" if is_tree else "", *cells])
+    columns = ["CPU ÷ our fit", "CPU ÷ our default", "CPU ÷ our fit", "CPU ÷ our tuning"]
+    heads = ["against", "label tree", "defaults", *columns[:2], "tuned", *columns[2:]]
+    return format_table(heads, rows)
 
 
 def _install_table(rivals: Sequence[Rival], results: Results) -> str:
@@ -146,20 +161,20 @@ def _task_sections(task: Task, results: Results, duels: Sequence[Duel]) -> list[
     if task.kind == "multilabel":
         parts.append(_quality_table(task, done))
         for tuned in (False, True):
-            some = [duel for duel in duels if duel[1].tuned == tuned]
+            some = [duel for duel in duels if duel.other.tuned == tuned]
             if some:
                 parts += ["**" + ("Tuned" if tuned else "Defaults") + ", ours minus theirs, in points.**"]
-                parts.append(_duel_table(some, done))
+                parts.append(_duel_table(some))
         if len(done) > 1:
             parts.append("**Memory, model and prediction.**")
     measures = () if task.kind == "multilabel" else task.measures
     parts.append(_cost_table([line for line in done if not line.tuned], sizes["n_test"], measures))
     if decisions:
         parts += [DECISIONS, _decision_table([line for line in decisions if not line.row["reason"]])]
-    failed = [f"- {_name(line.entry)}{', tuned' * line.tuned}: {line.row['reason']}" for line in [*lines, *decisions]
-              if line.row["reason"]]  # fmt: skip
+    failed = [line for line in [*lines, *decisions] if line.row["reason"]]
     if failed:
-        parts.append("Without a result:\n\n" + "\n".join(failed))
+        reasons = [f"- {_name(line.entry)}{', tuned' * line.tuned}: {line.row['reason']}" for line in failed]
+        parts.append("Without a result:\n\n" + "\n".join(reasons))
     if results.left_out[task.name]:
         names = dict.fromkeys(_name(entry) for entry in results.left_out[task.name])
         parts.append(NOT_MADE_FOR.format(", ".join(names)))
@@ -176,22 +191,16 @@ def _quality_table(task: Task, lines: Sequence[Line]) -> str:
     return format_table(["method", "settings", "CPU s", "tuning CPU s", *task.measures], rows)
 
 
-def _duel_table(duels: Sequence[Duel], lines: Sequence[Line]) -> str:
-    """Verdicts with their intervals, and the rival's CPU time over that of our one fit and of our whole line."""
-    ours, fit = duels[0][0], next(line for line in lines if line.entry is OUR_FIT)
-    spent, what = ours.row["train_cpu_s"], "our default"
-    if ours.tuned:
-        fit, spent, what = ours, ours.tuning_cpu_s, "our tuning"
-    one = f"our fit, {fit.row['train_cpu_s']:.3g} s"
+def _duel_table(duels: Sequence[Duel]) -> str:
     rows = []
-    for _, other, differences in duels:
-        cells = [f"{verdict(mean, width)} {mean:+.2f} ± {width:.2f}" for mean, width in differences]
-        cpu_s = other.row["train_cpu_s"]
-        whole = other.tuning_cpu_s if other.tuned else cpu_s
-        ratios = [f"{cpu_s / fit.row['train_cpu_s']:.2g}", f"{whole / spent:.2g}"]
-        rows.append([_method(other.entry) if other.tuned else _name(other.entry), *cells, *ratios])
-    columns = ["against", *(f"P@{k}" for k in PLACES), f"CPU ÷ {one}", f"CPU ÷ {what}, {spent:.3g} s"]
-    return format_table(columns, rows)
+    for duel in duels:
+        cells = [f"{verdict(mean, width)} {mean:+.2f} ± {width:.2f}" for mean, width in duel.differences]
+        name = _method(duel.other.entry) if duel.other.tuned else _name(duel.other.entry)
+        rows.append([name, *cells, *(f"{ratio:.2g}" for ratio in duel.ratios)])
+    ours, fit = duels[0].ours, duels[0].fit
+    one = f"CPU ÷ our fit, {fit.row['train_cpu_s']:.3g} s"
+    whole = f"CPU ÷ our {'tuning' if ours.tuned else 'default'}, {ours.whole_cpu_s:.3g} s"
+    return format_table(["against", *(f"P@{k}" for k in PLACES), one, whole], rows)
 
 
 def _cost_table(lines: Sequence[Line], n_test: int, measures: Sequence[str]) -> str:
