@@ -36,6 +36,8 @@ options.
   package allows it.
 - Quality is computed by `widemargin.metrics` from the lists that each process wrote, in per cent. PSP@k uses the
   propensities of Jain et al. with A = 0.55 and B = 1.5.
+- *label sets*: micro-F1 over all labels, macro-F1 over the labels that occur in the test rows. `train_thresholding` of
+  libmultilabel 0.10 fails with current versions of SciPy; the runner repairs the call that fails.
 
 The times of our first line in each task are the mean of one run before the others and one after them. Trees of labels
 (omikuji, PLT, XR-Linear, libmultilabel's tree) solve a different problem from one-vs-all, and omikuji combines three
@@ -48,8 +50,6 @@ ahead / level / behind, and the lowest ratio of a rival's CPU time to ours over 
 NOT_MADE_FOR = """\
 Not run here, because they solve one full problem per label, which takes over an hour of CPU time at the rates measured
 by `benchmarks/one_vs_all.py`: {}."""
-DECISIONS = """\
-**Label sets.** Micro-F1 over all labels; macro-F1 over the labels that occur in the test rows."""
 UNITS = {"multilabel": "labels", "multiclass": "classes", "tree": "nodes"}
 
 
@@ -170,7 +170,7 @@ def _task_sections(task: Task, results: Results, duels: Sequence[Duel]) -> list[
     measures = () if task.kind == "multilabel" else task.measures
     parts.append(_cost_table([line for line in done if not line.tuned], sizes["n_test"], measures))
     if decisions:
-        parts += [DECISIONS, _decision_table([line for line in decisions if not line.row["reason"]])]
+        parts += ["**Label sets.**", _decision_table([line for line in decisions if not line.row["reason"]])]
     failed = [line for line in [*lines, *decisions] if line.row["reason"]]
     if failed:
         reasons = [f"- {_name(line.entry)}{', tuned' * line.tuned}: {line.row['reason']}" for line in failed]

@@ -11,6 +11,13 @@ from libmultilabel import linear
 LIBLINEAR_OPTIONS = "-s 1 -B 1 -e 0.1"
 
 
+class Labels(sp.csc_matrix):
+    """An indicator whose axis 2 is axis 0, as in older versions of SciPy; `train_thresholding` relies on it."""
+
+    def sum(self, axis=None, dtype=None, out=None):
+        return super().sum(0 if axis == 2 else axis, dtype, out)
+
+
 def main() -> None:
     run = Run()
     # It uses one thread per core, and no parameter changes that.
@@ -19,7 +26,7 @@ def main() -> None:
     options = f"{LIBLINEAR_OPTIONS} -c {run.options['C']}"
     X, Y, X_test = (sp.csr_matrix(part, dtype=np.float64) for part in (run.X, run.Y, run.X_test))
     np.random.seed(0)  # noqa: NPY002 -- its k-means and its folds use this generator
-    model = run.train(lambda: train(Y, X, options=options, verbose=False))
+    model = run.train(lambda: train(Labels(Y) if run.decides else Y, X, options=options, verbose=False))
 
     def scores():
         # They are dense, so predict in blocks of rows.
