@@ -129,9 +129,8 @@ def _count_table(duels: Sequence[Duel]) -> str:
             cells += [numbers, *ratios] if some else ["–"] * 3
         is_tree = any(duel.other.entry.label_tree for duel in duels if _name(duel.other.entry) == name)
         rows.append([name, "yes" if is_tree else "", *cells])
-    columns = ["CPU ÷ our fit", "CPU ÷ our default", "CPU ÷ our fit", "CPU ÷ our tuning"]
-    heads = ["against", "label tree", "defaults", *columns[:2], "tuned", *columns[2:]]
-    return format_table(heads, rows)
+    defaults, tuned = ("CPU ÷ our fit", "CPU ÷ our default"), ("CPU ÷ our fit", "CPU ÷ our tuning")
+    return format_table(["against", "label tree", "defaults", *defaults, "tuned", *tuned], rows)
 
 
 def _install_table(rivals: Sequence[Rival], results: Results) -> str:
@@ -163,10 +162,8 @@ def _task_sections(task: Task, results: Results, duels: Sequence[Duel]) -> list[
         for tuned in (False, True):
             some = [duel for duel in duels if duel.other.tuned == tuned]
             if some:
-                parts += ["**" + ("Tuned" if tuned else "Defaults") + ", ours minus theirs, in points.**"]
-                parts.append(_duel_table(some))
-        if len(done) > 1:
-            parts.append("**Memory, model and prediction.**")
+                parts += [f"**{'Tuned' if tuned else 'Defaults'}, ours minus theirs, in points.**", _duel_table(some)]
+        parts.append("**Memory, model and prediction.**")
     measures = () if task.kind == "multilabel" else task.measures
     parts.append(_cost_table([line for line in done if not line.tuned], sizes["n_test"], measures))
     if decisions:
