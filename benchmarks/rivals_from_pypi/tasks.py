@@ -222,14 +222,14 @@ TASKS = (
     Task(
         "pypi-topics",
         "multilabel",
-        "Topics of Python projects, split by owner; rows of unit length.",
+        "Topics of Python projects, split by owner (`tools/make_pypi_topics.py`); rows of unit length.",
         lambda: _multilabel("pypi-topics/train.txt.gz", "pypi-topics/test.txt.gz"),
         unseen=True,
     ),
     Task(
         "npm-keywords",
         "multilabel",
-        "Keywords of JavaScript packages, split by owner; rows of unit length.",
+        "Keywords of JavaScript packages, split by owner (`tools/make_npm_keywords.py`); rows of unit length.",
         lambda: _multilabel("npm-keywords/train.txt.gz", "npm-keywords/test.txt.gz"),
         unseen=True,
     ),
