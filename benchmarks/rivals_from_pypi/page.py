@@ -67,8 +67,8 @@ def sections(tasks: Sequence[Task], rivals: Sequence[Rival], results: Results, m
         duels = [duel for task in done if task.unseen == unseen for duel in against.get(task.name, [])]
         names = [task.name for task in done if task.unseen == unseen and against.get(task.name)]
         if duels:
-            about = "Data that played no part in any choice" if unseen else "Data that our defaults were developed with"
-            parts += [f"{about}: {', '.join(names)}.", _count_table(duels)]
+            which = "Data that played no part in any choice" if unseen else "Data that our defaults were developed with"
+            parts += [f"{which}: {', '.join(names)}.", _count_table(duels)]
     for task in done:
         parts += _task_sections(task, results, against.get(task.name, []))
     if results.missing:
