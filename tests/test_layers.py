@@ -27,8 +27,8 @@ def layers():
 LEVEL = {name: level for level, names in enumerate(layers()) for name in names}
 # `_core` is compiled and imports nothing; exceptions may be raised anywhere.
 FREE = {"exceptions", "_core"}
-# The public methods `Taxonomy.from_tsv` and `to_tsv` import their file format, a layer above, when they are called.
-UPWARDS = {"labels/taxonomy.py": "widemargin.data.taxonomy"}
+# Public methods such as `Taxonomy.from_tsv` import their file format, a layer above, when they are called.
+UPWARDS = dict.fromkeys(["labels/graph.py", "labels/taxonomy.py"], "widemargin.data.taxonomy")
 SOLVERS_NEVER_IMPORT = {"sklearn", "typer", "rich", "matplotlib"}
 # Distributions that are not called as what they are imported as.
 DISTRIBUTIONS = {"sklearn": "scikit-learn"}

@@ -12,13 +12,16 @@ __version__ = "0.1.0"  # the only place: the build reads it from here
 
 # Public name -> module that defines it; None marks a public submodule.
 _PUBLIC: dict[str, str | None] = {
+    "Acceptance": "widemargin.estimators.decisions",
     "Certificate": "widemargin.problems.certificate",
     "Contributions": "widemargin.estimators.explanation",
+    "DecisionRule": "widemargin.estimators.decisions",
     "Explanation": "widemargin.estimators.explanation",
     "Comparison": "widemargin.comparison",
     "HierarchicalClassifier": "widemargin.estimators.tree.classifier",
     "History": "widemargin.solvers.result",
     "LabelExplanation": "widemargin.estimators.explanation",
+    "LabelGraph": "widemargin.labels.graph",
     "OneVsAllClassifier": "widemargin.estimators.one_vs_all.classifier",
     "Orthogonality": "widemargin.estimators.tree.model",
     "OutputCodeClassifier": "widemargin.estimators.codes.classifier",

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
-from widemargin import OneVsAllClassifier, Taxonomy, load, metrics, write_svmlight, write_xmc
+from widemargin import LabelGraph, OneVsAllClassifier, Taxonomy, load, metrics, write_svmlight, write_xmc
 from widemargin.cli.__main__ import make_app
 from widemargin.displays import ReliabilityDisplay
 
@@ -46,6 +46,13 @@ def invoke(*arguments):
     result = CliRunner().invoke(make_app(), [str(argument) for argument in arguments])
     assert result.exit_code == 0, result.output
     return result.stdout
+
+
+def refusal(*arguments):
+    """The error of a command, on one line."""
+    result = CliRunner().invoke(make_app(), [str(argument) for argument in arguments])
+    assert result.exit_code != 0
+    return " ".join(result.output.split())
 
 
 def test_lists_of_labels(data, files):
@@ -133,3 +140,45 @@ def test_a_model_that_is_not_calibrated_has_scores_only(files):
     line = json.loads(invoke("predict", files / "m", files / "test.txt", "--json").splitlines()[0])
     assert set(line) == {"labels", "scores"}
     assert "calibration" not in invoke("evaluate", files / "m", files / "test.txt")
+
+
+def test_sets_with_all_ancestors(data, files):
+    """The nodes of the model's own `predict_closed`, the most probable first; beech has two parents."""
+    invoke("train", files / "train.txt", "-o", files / "m", "--calibrate", "sigmoid")
+    graph = LabelGraph.from_edges([*TREE.to_edges(), ("beech", "hard"), ("hard", None)])
+    pairs = [*TREE.to_edges(), ("beech", "hard")]
+    (files / "graph.tsv").write_text("".join(f"{child}\t{parent}\n" for child, parent in pairs))
+    printed = invoke("predict", files / "m", files / "test.txt", "--taxonomy", files / "graph.tsv", "--json")
+    lines = [json.loads(line) for line in printed.splitlines()]
+    expected = load(files / "m").predict_closed(data[0][72:], graph)
+    for row, line in enumerate(lines):
+        assert set(line["labels"]) == {graph.nodes[i] for i in expected[[row]].indices.tolist()}
+        assert line["probabilities"] == sorted(line["probabilities"], reverse=True)
+        assert ("beech" in line["labels"]) <= ("hard" in line["labels"])
+        for label in line["labels"]:  # ancestors come first
+            above = set(TREE.ancestors(label)) if label in TREE else set()
+            assert above <= set(line["labels"][: line["labels"].index(label)])
+    tsv = invoke("predict", files / "m", files / "test.txt", "--taxonomy", files / "graph.tsv").splitlines()
+    assert [line.split("\t")[::2] for line in tsv] == [line["labels"] for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--k", "3"], "--k does not apply to --taxonomy"),
+        (["--threshold", "0.5"], "--threshold does not apply to --taxonomy"),
+        (["--explain"], "--explain does not apply to --taxonomy"),
+        (["--format", "csv"], "no fixed number of columns"),
+        (["--processes", "1"], "can only be computed in this process"),
+    ],
+)
+def test_options_that_do_not_go_with_sets(files, options, message):
+    invoke("train", files / "train.txt", "-o", files / "m", "--calibrate", "sigmoid")
+    arguments = ["predict", files / "m", files / "test.txt", "--taxonomy", files / "tree.tsv", *options]
+    assert message in refusal(*arguments)
+
+
+def test_sets_require_a_calibrated_model(files):
+    invoke("train", files / "train.txt", "-o", files / "m")
+    arguments = ["predict", files / "m", files / "test.txt", "--taxonomy", files / "tree.tsv"]
+    assert "several labels per row; train it with --calibrate" in refusal(*arguments)

@@ -68,6 +68,11 @@ def test_train_reports_sizes_and_certificate_as_json(data_file, tmp_path):
         (["--no-intercept"], {"fit_intercept": False}),
         (["--regularize-intercept"], {"regularize_intercept": True}),
         (["--class-weight", "balanced"], {"class_weight": "balanced"}),
+        (["--class-weight", "propensity"], {"class_weight": "propensity"}),
+        (
+            ["--class-weight", "propensity", "--propensity-a", "0.6", "--propensity-b", "2.6"],
+            {"class_weight": "propensity", "propensity_A": 0.6, "propensity_B": 2.6},
+        ),
         (["--max-iter", "50"], {"max_iter": 50}),
         (["--loss", "logistic"], {"loss": "logistic"}),
         (["--init", "ovap++"], {"init": "ovap++"}),

@@ -84,6 +84,21 @@ def test_json_has_the_methods_and_their_costs(rows_file):
     assert found["held_out_rows"] == 120
 
 
+@pytest.mark.parametrize("metric", ["precision@1", "psp@1"])
+def test_precision_and_psp_have_their_own_columns(tmp_path, monkeypatch, metric):
+    monkeypatch.setenv("COLUMNS", "200")
+    rng = np.random.default_rng(0)
+    X = sp.csr_array(rng.random((90, 6)).astype(np.float32))
+    write_xmc(tmp_path / "rows.txt", X, sp.csr_array((X.toarray() > 0.6).astype(np.int8)))
+    options = ["--methods", "one-vs-all, squared hinge", "--metric", metric, "--test", str(tmp_path / "rows.txt")]
+    done = CliRunner().invoke(make_app(), ["compare", str(tmp_path / "rows.txt"), *options])
+    assert done.exit_code == 0, done.output
+    heading = next(line for line in done.output.splitlines() if line.startswith("method"))
+    columns = [word for word in heading.split() if "@" in word]
+    assert sorted(columns) == ["P@1", "P@3", "P@5", "PSP@1", "PSP@3", "PSP@5"]
+    assert columns[0] == {"precision@1": "P@1", "psp@1": "PSP@1"}[metric]
+
+
 def test_methods_left_out_by_the_budget_are_reported():
     y = np.arange(60) % 3
     result = compare(np.eye(3)[y], y, methods=["one-vs-all"], cv=2)

@@ -151,7 +151,7 @@ def test_a_graph_with_several_parents_is_refused_with_what_to_do():
     with pytest.raises(DataFormatError, match=r"'c' has two parents, 'a' and 'b' \(2 nodes") as found:
         Taxonomy.from_edges(edges)
     message = str(found.value)
-    assert "OneVsAllClassifier on lists" in message
+    assert "LabelGraph, whose nodes may have several parents, to predict_closed" in message
     code = re.search(r"Taxonomy\.from_parents\(.*?\)\}\)", message).group()
     tree = eval(code, {"Taxonomy": Taxonomy, "edges": edges, "reversed": reversed})  # the advice, as it is written
     assert tree.ancestors("c") == tree.ancestors("d") == ["a", "top"]

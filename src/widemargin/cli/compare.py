@@ -88,7 +88,9 @@ def print_comparison(result: Comparison, title: str, *, brief: bool = False) -> 
     """The table for people, and the recommendation; `brief` leaves out columns, for a terminal of 80 characters."""
     others = [name for name in result.best.quality if name != result.metric]
     on_tree = "tree_loss" in others
-    others = [name for name in others if ("@" not in name if on_tree else name.endswith("@5"))] if brief else others
+    if brief:
+        kind = result.metric.partition("@")[0]
+        others = [name for name in others if ("@" not in name if on_tree else name == f"{kind}@5")]
     few = ["CPU s"] if on_tree else ["gap", "CPU s", "model"]
     costs = few if brief else ["gap", "CPU s", "memory", "model", "µs per row"]
     names = ["method", "values", heading(result.metric), *map(heading, others), *costs]
@@ -101,11 +103,13 @@ def print_comparison(result: Comparison, title: str, *, brief: bool = False) -> 
 
 
 HEADINGS = {"top_k_accuracy@1": "accuracy", "hierarchical_f1": "hier. F1", "tree_loss": "tree loss"}
+SHORT = {"precision": "P", "psp": "PSP"}  # both are shown for several labels per row
 
 
 def heading(metric: str) -> str:
-    """Heading of a column: a word, or the depth of a list."""
-    return HEADINGS.get(metric) or f"@{metric.partition('@')[2]}"
+    """Heading of a column: a word, or the depth of a list, with its metric if the table has several."""
+    word, _, depth = metric.partition("@")
+    return HEADINGS.get(metric) or f"{SHORT.get(word, '')}@{depth}"
 
 
 def notes(result: Comparison) -> list[str]:

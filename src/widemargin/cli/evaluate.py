@@ -12,7 +12,7 @@ from widemargin import metrics
 from widemargin.cli import console, inputs
 from widemargin.cli.options import Given
 from widemargin.data.load import Dataset, label_files
-from widemargin.estimators.scoring import class_numbers, top_k_accuracies
+from widemargin.estimators.scoring import class_numbers, label_propensities, top_k_accuracies
 from widemargin.files import check_file_target, refuse_input_as_output
 
 __all__ = ["depths_within", "measure", "report", "run", "table_rows"]
@@ -76,9 +76,7 @@ def _measure_lists(model: Any, dataset: Dataset, ks: list[int], propensity: dict
     """Metrics for lists of labels; no depth is above the number of labels."""
     X, truth = dataset.X, inputs.truth_in_model_columns(model, dataset)
     top = model.predict_topk(X, max(ks))
-    counts = np.zeros(truth.shape[1])
-    counts[: len(model.label_counts_)] = model.label_counts_
-    propensities = metrics.jain_propensities(counts, model.n_samples_fit_, **propensity)
+    propensities = label_propensities(model, truth.shape[1], **propensity)
     at_depth = {
         "precision": metrics.precision_at_k(truth, top, ks),
         "recall": metrics.recall_at_k(truth, top, ks),

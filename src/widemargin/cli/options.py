@@ -163,22 +163,29 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
 BINARY = ("one-vs-all", "output-code")
 CODES = ("output-code",)
 KERNELS = ("top-k", "output-code", *TREE_METHODS)
-LOSSES = dict.fromkeys(BINARY, ("squared_hinge", "logistic")) | {"top-k": ("beta", "alpha")}
+Choices = dict[str, tuple[str, ...]]
+LOSSES: Choices = {**dict.fromkeys(BINARY, ("squared_hinge", "logistic")), "top-k": ("beta", "alpha")}
+DECISIONS: Choices = {
+    "one-vs-all": ("sign", "threshold"),
+    **dict.fromkeys(TREE_METHODS, ("auto", "greedy", "beam", "flat")),
+}
+# Options whose values depend on the method.
+CHOICES: dict[str, Choices] = {"loss": LOSSES, "decision": DECISIONS}
 
 TRAINING = "train path compare"
 WITH_MODEL = "predict evaluate report"
 DATA, TABLE, TREES, CODE, KERNEL, RUN = (
     "Data", "Text tables", "Trees", "Output codes", "Kernels (top-k, trees, output-code with --learn l2)", "Running",
 )  # fmt: skip
-ONE_VS_ALL, TUNING = "One-vs-all", "Tuning"
+ONE_VS_ALL, TUNING, DECIDING = "One-vs-all", "Tuning", "Decisions (one-vs-all with several labels per row)"
 NUMBERS = (
     "a file in Extreme Classification Repository or svmlight format (plain or .gz), an .npz file, or a store folder "
     "written by widemargin convert"
 )
 A_TABLE = "a table with text columns (.csv, .tsv, .jsonl, .parquet; all but .parquet also as .gz)"
 METRICS = (
-    "top_k_accuracy@k for one label per row, precision@k for several labels per row; for labels in a tree, also "
-    "hierarchical_f1 and at_or_below@k."
+    "top_k_accuracy@k for one label per row; precision@k or psp@k (propensity-scored precision) for several labels per "
+    "row; for labels in a tree, also hierarchical_f1 and at_or_below@k."
 )
 
 # Rows that have most of their columns in common.
@@ -186,6 +193,7 @@ code = partial(Option, commands="train", panel=CODE, methods=CODES)
 tree = partial(Option, commands="train", panel=TREES, methods=TREE_METHODS)
 kernel = partial(Option, commands="train path", panel=KERNEL, methods=KERNELS)
 one_vs_all = partial(Option, commands="train", panel=ONE_VS_ALL, methods=BINARY, inside=True)
+deciding = partial(Option, commands="train", panel=DECIDING, methods=("one-vs-all",))
 text = partial(Option, commands=TRAINING, panel=TABLE, needs="text")
 
 OPTIONS: list[Option] = [
@@ -222,6 +230,8 @@ OPTIONS: list[Option] = [
            shown="1,3,5; with one label per row, 1 to 10", parse=depths),
     Option("threshold", "--threshold", float, "Leave out labels whose score (for calibrated models, probability) is "
            "below this value.", "predict"),
+    Option("decide", "--decide", bool, "Output only the labels that the model predicts for a row, instead of the top "
+           "k; with a precision target, each is marked as accepted or as one to check.", "predict", False),
     Option("format", "--format", ("tsv", "csv", "jsonl", "parquet"), "Output format.", "predict",
            shown="determined by the extension of --out; otherwise, tsv"),
     Option("keep", "--keep", str, "Table columns to copy to the output, separated by commas.", "predict",
@@ -245,9 +255,10 @@ OPTIONS: list[Option] = [
     Option("normalize", "--normalize/--no-normalize", bool, "Scale rows to unit length.", "convert", False),
     Option("intercept", "--intercept/--no-intercept", bool, "Learn an intercept for each label.", "train", True,
            parameter="fit_intercept", inside=True),
-    Option("class_weight", "--class-weight", ("none", "balanced"), "With 'balanced', the positive and the negative "
-           "rows of each label (one-vs-all), or the rows of each class (other methods), have the same total weight.",
-           "train", "none", parameter="class_weight"),
+    Option("class_weight", "--class-weight", ("none", "balanced", "propensity"), "With 'balanced', the positive and "
+           "the negative rows of each label (one-vs-all), or the rows of each class (other methods), have the same "
+           "total weight. With 'propensity' (one-vs-all with several labels per row), the positive rows of rare labels "
+           "count more.", "train", "none", parameter="class_weight"),
     Option("calibrate", "--calibrate", ("sigmoid", "isotonic"), "Learn to convert scores to probabilities, using a "
            "sigmoid or a step function; this requires three more fits, each on a subset of the rows. predict then "
            "outputs probabilities.", "train"),
@@ -262,8 +273,27 @@ OPTIONS: list[Option] = [
     one_vs_all("rank_scale", "--rank-scale", float, "Exponent q of the rank scale: labels are ranked by their scores "
                "divided by the norm of their weights to this power, which favours rare labels; 0 ranks by the scores.",
                shown="0"),
+    Option("propensity_a", "--propensity-a", float, "Parameter A in the propensity model of --class-weight propensity.",
+           "train", shown="0.55", panel=ONE_VS_ALL, methods=("one-vs-all",), parameter="propensity_A"),
+    Option("propensity_b", "--propensity-b", float, "Parameter B in the propensity model of --class-weight propensity.",
+           "train", shown="1.5", panel=ONE_VS_ALL, methods=("one-vs-all",), parameter="propensity_B"),
     one_vs_all("regularize_intercept", "--regularize-intercept/--no-regularize-intercept", bool, "Penalise the "
                "intercept like a weight; top-k always does this."),
+    Option("decision", "--decision", ("sign", "threshold", "auto", "greedy", "beam", "flat"), "How labels are "
+           "predicted. One-vs-all with several labels per row: those with a score above 0 (sign), or above a threshold "
+           "chosen on held-out rows. Trees: the search for a label.", "train", shown="sign; trees: auto",
+           panel=DECIDING, methods=tuple(DECISIONS)),
+    deciding("objective", "--objective", ("micro-f1", "macro-f1", "f1-per-row"), "What the threshold maximises: F1 "
+             "over all labels of all rows, the mean F1 of the labels, or the mean F1 of the rows.", shown="micro-f1"),
+    deciding("per_label_thresholds", "--per-label-thresholds/--no-per-label-thresholds", bool, "Give each label its "
+             "own threshold, shrunk towards the common one.", shown="no-per-label-thresholds"),
+    deciding("min_labels", "--min-labels", int, "Minimum number of labels to predict per row.", shown="0", min=0),
+    deciding("max_labels", "--max-labels", int, "Maximum number of labels to predict per row.", shown="no limit",
+             min=1),
+    deciding("precision_target", "--precision-target", float, "Precision, such as 0.95, of the labels that can be "
+             "accepted without a check; predict --decide marks them.", shown="none", min=0.0, max=1.0),
+    deciding("tune_decision", "--tune-decision/--no-tune-decision", bool, "Choose the threshold on held-out rows.",
+             shown="no-tune-decision"),
     Option("k", "--k -k", int, "Train the model to rank the true class (top-k) or the correct child (per-node) among "
            "the top k.", "train", shown="1", panel="Top-k", methods=("top-k", *TREE_METHODS)),
     Option("smoothing", "--smoothing", float, "Amount of smoothing applied to the loss; 0 for none.", "train path",
@@ -296,8 +326,6 @@ OPTIONS: list[Option] = [
          "the slack or the margin.", shown="slack"),
     tree("node_scaling", "--node-scaling", ("sum", "paper"), "How per-node scales the loss at each node: 'paper' "
          "divides C by the total weight of the rows at that node.", shown="sum"),
-    tree("decision", "--decision", ("auto", "greedy", "beam", "flat"), "How a label in the tree is predicted.",
-         shown="auto"),
     tree("beam_width", "--beam-width", int, "Number of paths that a beam search keeps at each level.", shown="10"),
     tree("stop", "--stop", bool, "Allow predictions to stop at inner nodes that are labels.", shown="off"),
     kernel("kernel", "--kernel", ("linear", "rbf", "poly", "sigmoid"), "Kernel function.", shown="linear"),
@@ -372,6 +400,10 @@ OPTIONS: list[Option] = [
            0.55),
     Option("propensity_b", "--propensity-b", float, "Parameter B in the propensity model of Jain et al.", "evaluate",
            1.5),
+    Option("taxonomy", "--taxonomy", Path, "Predict sets that contain all ancestors of their labels, and print them "
+           "with their probabilities. Each line of the file has the names of a child and its parent, separated by a "
+           "tab; labels may have several parents. This requires several labels per row and train --calibrate.",
+           "predict", metavar="TSV"),
     Option("explain", "--explain", bool, "Show how much each feature contributes to the scores (only for models with "
            "linear scores).", "predict", False),
     Option("explain_features", "--explain-features", int, "Number of features to show in each explanation with "
@@ -586,9 +618,9 @@ def make_estimator(method: str, values: Mapping[str, Any]) -> Any:
         if option.methods and method not in option.methods:
             other = f"; leave it out, or use --method {option.methods[0]}"
             raise ValueError(f"{option.flag} does not apply to --method {method}{other}")
-        if option.name == "loss" and value not in LOSSES[method]:
-            choices = " or ".join(LOSSES[method])
-            raise ValueError(f"--loss {value} is not available for --method {method}; use {choices}")
+        if option.name in CHOICES and value not in CHOICES[option.name][method]:
+            choices = " or ".join(CHOICES[option.name][method])
+            raise ValueError(f"{option.flag} {value} is not available for --method {method}; use {choices}")
         if option.name == "taxonomy" and isinstance(value, Path):
             value = widemargin.Taxonomy.from_tsv(value)
         parameters[parameter] = value

@@ -31,9 +31,11 @@ from widemargin.cli import inputs
 from widemargin.cli.console import stdout_is_utf8
 from widemargin.cli.options import Given, columns, executor_of
 from widemargin.data.tables import TextRows, is_table
+from widemargin.estimators.closed_sets import closed_blocks
 from widemargin.estimators.scoring import LabelModel, TopK
 from widemargin.exceptions import DataFormatError, MissingExtraError
 from widemargin.files import atomic_file, check_file_target, refuse_input_as_output
+from widemargin.labels.graph import LabelGraph
 
 __all__ = ["label_ranges", "predict_in_parts", "predict_part", "run"]
 
@@ -42,16 +44,20 @@ ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
 STANDARD_OUTPUT = Path("/dev/stdout")
 """Predictions could be appended to their own data: `widemargin predict model data.csv >> data.csv`."""
 FORMATS = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet", ".pq": "parquet"}
-OURS = {"labels", "scores", "probabilities", "explanations"}
+OURS = {"labels", "scores", "probabilities", "explanations", "accepted"}
 ROWS_PER_BLOCK = 8192  # of arrays; text files come in blocks of bytes
 ENDINGS = {"csv": ".csv", "tsv": ".tsv", "json": ".jsonl", "parquet": ".parquet"}
+
+Row = tuple[list[Any], list[Any], list[float], list[float] | None, Any, list[bool] | None]
+"""Kept columns, labels, scores, probabilities if there are any, the explanation if there is one, and which labels are
+accepted if there is a precision target."""
 
 
 def run(given: Given) -> None:
     """Write the predictions of all rows; a file appears under its name only when it is complete."""
     if given.out is not None:
         check_file_target(given.out)
-    refuse_input_as_output(given.out or STANDARD_OUTPUT, given.data, given.model)
+    refuse_input_as_output(given.out or STANDARD_OUTPUT, given.data, given.model, given.taxonomy)
     one_text = given.text if given.data is None else None
     if given.data is None and one_text is None:
         raise ValueError("DATA is missing; name a file, use - for standard input, or pass a single text with --text")
@@ -61,28 +67,68 @@ def run(given: Given) -> None:
     model.n_jobs, calibrated = given.jobs, hasattr(model, "calibration_")
     # A probability may depend on the scores of other labels.
     joint = calibrated and (model.kind_ != "multilabel" or hasattr(model, "taxonomy_"))
-    here = given.explain or joint
+    graph = None if given.taxonomy is None else _graph(model, given)
+    if given.decide:
+        _check_decide(model, given)
+    here = given.explain or joint or given.decide or graph is not None
     if here and not (executor is None and given.memory_limit is None):
         what = "explanations" if given.explain else "probabilities of labels that depend on each other"
+        what = "decisions" if given.decide else what
         raise ValueError(
             f"{what} can only be computed in this process; leave out --processes, --scheduler and --memory-limit"
         )
-    k = min(given.k, len(model.classes_))  # missing places are not printed
+    rule = getattr(model, "decision_", None) if given.decide else None
+    marked = rule is not None and rule.acceptance is not None
+    k = width = min(given.k, len(model.classes_))  # missing places are not printed
+    if given.decide:
+        k, width = 1, rule.max_labels if rule is not None and model.decision == "threshold" else None
     shown = {} if given.names is None else inputs.display_names(given.names)
     with contextlib.ExitStack() as stack:
         rows, kept = _rows(opened, given, one_text, stack)
-        line_of, write = stack.enter_context(_writer(given, k, calibrated))
+        line_of, write = stack.enter_context(_writer(given, width, calibrated, marked))
         if rows is None:  # empty input gives empty output
             write([])
             return
+        if graph is not None:
+            for block in _blocks(rows):
+                write(map(line_of, _closed_sets(model, block, graph, kept, shown)))
+            return
         limits = {"memory_limit_mb": given.memory_limit, "n_threads": model._n_threads()}
         for top, block in predict_in_parts(model, given.model, rows, k, executor=executor, **limits):
-            probabilities = why = None
+            probabilities = why = accepted = None
+            if given.decide:
+                top, accepted = _decided(model, block, marked)
             if calibrated:
                 probabilities = model.label_proba(block, top.indices) if joint else _of_scores(model, top)
             if given.explain:
                 why = [model.explain(block[[row]], k=k) for row in range(len(top.indices))]
-            write(map(line_of, _found(top, probabilities, why, kept, given.threshold, shown)))
+            write(map(line_of, _found(top, probabilities, why, kept, given.threshold, shown, accepted)))
+
+
+def _graph(model: Any, given: Given) -> LabelGraph:
+    """The graph of --taxonomy; an error for options that do not go with it, or a model without probabilities."""
+    for name in ("k", "threshold", "explain"):
+        if name in given.raw:
+            raise ValueError(
+                f"--{name} does not apply to --taxonomy, which predicts a set of labels per row; leave out one of them"
+            )
+    if model.kind_ != "multilabel" or not hasattr(model, "calibration_"):
+        raise ValueError(
+            "--taxonomy requires a calibrated model with several labels per row; train it with --calibrate sigmoid"
+        )
+    return LabelGraph.from_tsv(given.taxonomy)
+
+
+def _closed_sets(
+    model: Any, X: Any, graph: LabelGraph, kept: Iterator[list[Any]], shown: dict[str, str]
+) -> Iterator[Row]:
+    """The closed sets of a block of rows, the most probable node first; nodes have probabilities, but no scores."""
+    for probabilities, chosen in closed_blocks(model, model._check_rows(X), graph):
+        for p, mask in zip(probabilities, chosen, strict=True):
+            nodes = np.flatnonzero(mask)
+            nodes = nodes[np.argsort(-p[nodes], kind="stable")]  # among equals, ancestors come first
+            names = [graph.nodes[node] for node in nodes.tolist()]
+            yield next(kept, []), [shown.get(str(name), name) for name in names], [], p[nodes].tolist(), None, None
 
 
 def _rows(
@@ -129,6 +175,30 @@ def _numbers(model: Any, given: Given, path: Path | None) -> Any:
     return rows
 
 
+def _check_decide(model: Any, given: Given) -> None:
+    """Refuse options that --decide leaves nothing to do."""
+    if model.kind_ != "multilabel":
+        raise ValueError("--decide is for models with several labels per row; use --k 1 for the predicted class")
+    for name in ("k", "explain"):
+        if name in given.raw:
+            raise ValueError(f"--{name} cannot be combined with --decide; use one of them")
+
+
+def _decided(model: Any, block: Any, marked: bool) -> tuple[TopK, Any]:
+    """The predicted labels of a block of rows as lists, best first, and which of them are accepted."""
+    predicted = model.label_scores(block, sp.csr_array(model.predict(block)))
+    n_rows, lengths = predicted.shape[0], np.diff(predicted.indptr)
+    row = np.repeat(np.arange(n_rows), lengths)
+    order = np.lexsort((predicted.indices, -predicted.data, row))
+    place = np.arange(len(row)) - np.repeat(predicted.indptr[:-1], lengths)
+    shape = (n_rows, max(1, int(lengths.max(initial=0))))
+    indices, scores, accepted = np.full(shape, -1, dtype=np.int64), np.full(shape, -np.inf), np.zeros(shape, dtype=bool)
+    indices[row, place], scores[row, place] = predicted.indices[order], predicted.data[order]
+    if marked:
+        accepted[row, place] = np.asarray(model.accept(block)[row, indices[row, place]]).ravel() > 0
+    return TopK(None, scores, indices, model.classes_), accepted if marked else None
+
+
 def _of_scores(model: Any, top: TopK) -> Any:
     """`label_proba` of the top labels, for models where it depends on the label's score alone."""
     found, asked = np.zeros(top.scores.shape), top.indices >= 0
@@ -136,8 +206,6 @@ def _of_scores(model: Any, top: TopK) -> Any:
     return found
 
 
-Row = tuple[list[Any], list[Any], list[float], list[float] | None, Any]
-"""Kept columns, labels, scores, probabilities if the model is calibrated, and the explanation if there is one."""
 Writer = tuple[Callable[[Row], Any], Callable[[Iterable[Any]], object]]
 """What a row becomes in the format of the output, and a function that writes some of these."""
 
@@ -149,6 +217,7 @@ def _found(
     kept: Iterator[list[Any]],
     threshold: float | None,
     shown: dict[str, str],
+    accepted: Any,
 ) -> Iterator[Row]:
     """The predictions of the rows of a block, with missing places and labels below the threshold left out."""
     listed = top.indices >= 0
@@ -161,31 +230,39 @@ def _found(
         if shown:
             labels = [shown.get(str(label), label) for label in labels]
         probable = None if known is None else list(itertools.compress(known[row], mask))
-        yield next(kept, []), labels, scores, probable, None if why is None else why[row]
+        marks = None if accepted is None else list(itertools.compress(accepted[row].tolist(), mask))
+        yield next(kept, []), labels, scores, probable, None if why is None else why[row], marks
 
 
 @contextlib.contextmanager
-def _writer(given: Given, k: int, calibrated: bool) -> Iterator[Writer]:
+def _writer(given: Given, width: int | None, calibrated: bool, marked: bool) -> Iterator[Writer]:
     """How to write predictions to standard output, or to a file that takes its name at the end."""
     ending = "" if given.out is None else Path(str(given.out).removesuffix(".gz")).suffix.lower()
     kind = "jsonl" if given.json else given.format or FORMATS.get(ending, "tsv")
     keep = given.keep or []
+    if kind == "csv" and width is None:
+        raise ValueError(
+            "--decide has no fixed number of columns for CSV; use --format tsv or jsonl, or train with --max-labels"
+        )
     if given.explain and kind in ("csv", "parquet"):
         raise ValueError(f"explanations cannot be written as {kind}; use --format tsv or jsonl")
+    if given.taxonomy is not None and kind == "csv":
+        raise ValueError("the sets of --taxonomy have no fixed number of columns; use --format tsv, jsonl or parquet")
     if kind in ("jsonl", "parquet") and not OURS.isdisjoint(keep):
         raise ValueError(
             f"--keep {','.join(keep)}: {', '.join(sorted(OURS))} are names of output columns; rename the table column"
         )
     with contextlib.ExitStack() as stack:
         if kind == "parquet":
-            yield stack.enter_context(_parquet_writer(given, calibrated))
+            yield stack.enter_context(_parquet_writer(given, calibrated, marked))
             return
         stream: Any = sys.stdout
         if given.out is not None:
             stream = io.TextIOWrapper(stack.enter_context(atomic_file(given.out)), encoding="utf-8", newline="\n")
         if kind == "csv":
             table, value = csv.writer(stream, lineterminator="\n"), "probability" if calibrated else "score"
-            table.writerow(keep + [f"{name}_{place + 1}" for place in range(k) for name in ("label", value)])
+            names = ("label", value, "decision") if marked else ("label", value)
+            table.writerow(keep + [f"{name}_{place + 1}" for place in range(width or 0) for name in names])
             yield _cells, table.writerows
         elif kind == "tsv":
             yield functools.partial(_tsv_line, given.explain_features), stream.writelines
@@ -198,10 +275,12 @@ def _writer(given: Given, k: int, calibrated: bool) -> Iterator[Writer]:
 
 def _cells(row: Row) -> list[Any]:
     """Kept columns, then labels with their probabilities or, without those, their scores."""
-    kept, labels, scores, probabilities, _ = row
+    kept, labels, scores, probabilities, _, accepted = row
     cells = list(kept)
-    for label, value in zip(labels, scores if probabilities is None else probabilities, strict=True):
+    for place, (label, value) in enumerate(zip(labels, probabilities or scores, strict=True)):
         cells += [label, f"{value:.6g}"]
+        if accepted is not None:
+            cells.append("accept" if accepted[place] else "check")
     return cells
 
 
@@ -214,17 +293,19 @@ def _tsv_line(n_features: int, row: Row) -> str:
 
 
 def _json_line(given: Given, ascii_only: bool, row: Row) -> str:
-    kept, labels, scores, probabilities, why = row
+    kept, labels, scores, probabilities, why, accepted = row
     values = dict(zip(given.keep or (), kept, strict=True)) | {"labels": labels, "scores": scores}
     if probabilities is not None:
         values["probabilities"] = probabilities
     if why is not None:
         values["explanations"] = why.to_dict(given.explain_features)["labels"]
+    if accepted is not None:
+        values["accepted"] = accepted
     return json.dumps(values, ensure_ascii=ascii_only) + "\n"
 
 
 @contextlib.contextmanager
-def _parquet_writer(given: Given, calibrated: bool) -> Iterator[Writer]:
+def _parquet_writer(given: Given, calibrated: bool, marked: bool) -> Iterator[Writer]:
     """Rows with lists of labels and scores, collected for a Parquet file."""
     try:
         import pyarrow
@@ -235,13 +316,15 @@ def _parquet_writer(given: Given, calibrated: bool) -> Iterator[Writer]:
         raise ValueError("Parquet output requires a file; set its name with --out")
     keep, text, numbers = given.keep or [], pyarrow.string(), pyarrow.list_(pyarrow.float64())
     lists = {"labels": pyarrow.list_(text), "scores": numbers} | ({"probabilities": numbers} if calibrated else {})
+    lists |= {"accepted": pyarrow.list_(pyarrow.bool_())} if marked else {}
     schema = pyarrow.schema(dict.fromkeys(keep, text) | lists)
     batches = []
 
     def record(row: Row) -> dict[str, Any]:
-        kept, labels, scores, probabilities, _ = row
+        kept, labels, scores, probabilities, _, accepted = row
         cells = [cell if cell is None else str(cell) for cell in kept]
-        values = [list(map(str, labels)), scores, *([probabilities] if calibrated else [])]
+        values: list[Any] = [list(map(str, labels)), scores, *([probabilities] if calibrated else [])]
+        values += [accepted] if marked else []
         return dict(zip(schema.names, [*cells, *values], strict=True))
 
     yield record, lambda records: batches.append(pyarrow.Table.from_pylist(list(records), schema))
@@ -330,6 +413,15 @@ def predict_part(
     return np.where(indices >= 0, indices + label_range[0], indices), scores
 
 
+def _blocks(rows: Any) -> Iterator[Any]:
+    """Blocks of the rows of a stream or of an array."""
+    if hasattr(rows, "blocks"):
+        yield from rows.blocks()
+        return
+    for start in range(0, rows.shape[0], ROWS_PER_BLOCK):
+        yield rows[start : start + ROWS_PER_BLOCK]
+
+
 def predict_in_parts(
     model: Any,
     folder: str | os.PathLike[str],
@@ -366,12 +458,7 @@ def predict_in_parts(
     """
     ranges = None if memory_limit_mb is None else label_ranges(model, memory_limit_mb)
     if executor is None and ranges is None:
-        if hasattr(rows, "blocks"):
-            for block in rows.blocks():
-                yield model.predict_topk(block, k), block
-            return
-        for start in range(0, rows.shape[0], ROWS_PER_BLOCK):
-            block = rows[start : start + ROWS_PER_BLOCK]
+        for block in _blocks(rows):
             yield model.predict_topk(block, k), block
         return
     from widemargin.data.stream import rows_of_array, store_of_rows

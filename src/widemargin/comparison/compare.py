@@ -124,9 +124,10 @@ def compare(
     methods : sequence of str or None, default=None
         Names of the methods to try; all if None.
     metric : str or None, default=None
-        What decides: "top_k_accuracy@k" for one label per row (k = 1, the accuracy, if None), "precision@k" for
-        several. With a taxonomy also "hierarchical_f1", which gives credit for a part of the path, or "at_or_below@k",
-        which counts any node below the true one as right and so favours methods that only predict leaves.
+        What decides: "top_k_accuracy@k" for one label per row (k = 1, the accuracy, if None), "precision@k" or "psp@k"
+        (propensity-scored precision, in which rare labels count more) for several. With a taxonomy also
+        "hierarchical_f1", which gives credit for a part of the path, or "at_or_below@k", which counts any node below
+        the true one as right and so favours methods that only predict leaves.
     budget : float or None, default=None
         Time limit in seconds; None for no limit. If it is short, fewer values, fewer folds and finally fewer rows are
         used, and the result says so.

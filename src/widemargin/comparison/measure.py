@@ -7,7 +7,9 @@ these look easier than new ones.
 Quality of a held-out row, by which methods are compared row by row:
 
     one label per row:      1 if the true label is among the top k, else 0
-    several labels per row: hits among the top k / k
+    several labels per row: hits among the top k / k; and PSP@k, as R + (g − R b) / mean(b), with R the PSP@k of all
+                            rows, g the gain of the row's list and b the attainable one: its mean is R, its spread that
+                            of R
     in a tree also          1 if a node at or below the true one is among the top k, else 0; tree-induced loss; and
                             hierarchical F1, as R + (2 s − R (p + t)) / mean(p + t), with R the F1 of all rows and s, p
                             and t the numbers of shared, predicted and true nodes: its mean is R, its spread that of R
@@ -42,13 +44,14 @@ from sklearn.utils.validation import _num_samples
 
 from widemargin.estimators.path import path
 from widemargin.estimators.persistence import save
-from widemargin.estimators.scoring import class_numbers
+from widemargin.estimators.scoring import class_numbers, label_propensities
 from widemargin.estimators.training import Estimator
 from widemargin.estimators.tree.targets import label_nodes
 from widemargin.labels.encoding import encode_targets
 from widemargin.labels.taxonomy import Taxonomy
 from widemargin.metrics.hierarchical import most_specific, set_sizes
 from widemargin.metrics.lists import hits
+from widemargin.metrics.propensity import gains_of_rows
 from widemargin.model_io import folder_size
 from widemargin.parallel.executors import forget_peak, peak_bytes
 
@@ -71,9 +74,10 @@ __all__ = [
 ]
 
 NORMAL_95 = 1.959963984540054
-AT_K = re.compile(r"(top_k_accuracy|precision|at_or_below)@([1-9]\d*)")
+AT_K = re.compile(r"(top_k_accuracy|precision|psp|at_or_below)@([1-9]\d*)")
 DEPTHS = (1, 3, 5, 10)
 ACCURACY, AT_OR_BELOW, TREE_F1, TREE_LOSS = "top_k_accuracy", "at_or_below", "hierarchical_f1", "tree_loss"
+PRECISION, PSP = "precision", "psp"
 PREDICTED_ROWS = 2000
 """Largest number of rows in the prediction that is timed."""
 
@@ -141,7 +145,7 @@ def check_rows_and_budget(X: Any, y: Any, budget: float | None) -> None:
 
 @dataclass(frozen=True)
 class Metric:
-    """Top-k accuracy, precision at k, or a measure of the prediction in a tree, where k is 1."""
+    """Top-k accuracy, precision or PSP at k, or a measure of the prediction in a tree, where k is 1."""
 
     kind: str
     k: int = 1
@@ -154,19 +158,24 @@ class Metric:
 
 def metrics_for(kind: str, n_classes: int, metric: str | None, *, on_tree: bool = False) -> list[Metric]:
     """What is measured, the metric that decides first; in a tree also hierarchical F1 and tree loss."""
-    word = "precision" if kind == "multilabel" else ACCURACY
-    usual = [Metric(word, k) for k in DEPTHS if k <= n_classes][: 3 if kind == "multilabel" else 4]
+    several = kind == "multilabel"
+    word = PRECISION if several else ACCURACY
+    usual = [Metric(word, k) for k in DEPTHS if k <= n_classes][: 3 if several else 4]
+    if several:
+        usual += [Metric(PSP, metric.k) for metric in usual]
     if on_tree:
         usual[1:1] = [Metric(TREE_F1), Metric(TREE_LOSS)]
     if metric is None:
         return usual
+    allowed = [word, *([PSP] if several else []), *([AT_OR_BELOW] if on_tree else [])]
     match = AT_K.fullmatch(f"{ACCURACY}@1" if metric == "accuracy" else metric)
     if metric == TREE_F1 and on_tree:
         first = Metric(TREE_F1)
-    elif match and int(match[2]) <= n_classes and (match[1] == word or (match[1] == AT_OR_BELOW and on_tree)):
+    elif match and int(match[2]) <= n_classes and match[1] in allowed:
         first = Metric(match[1], int(match[2]))
     else:
         more = f", or, for labels in a tree, {TREE_F1} or {AT_OR_BELOW}@k" if on_tree else ""
+        more = f", or {PSP}@k" if several else more
         raise ValueError(f"metric must be {word}@k with k up to {n_classes}, such as {word}@5{more}; got {metric!r}")
     return [first, *(other for other in usual if other != first)]
 
@@ -200,16 +209,29 @@ def row_outcomes(model: Any, X: Any, y: Any, metrics: list[Metric], taxonomy: Ta
     """Outcomes of each row at each metric, shape (n_samples, n_metrics)."""
     top = model.predict_topk(X, max(metric.k for metric in metrics))
     if getattr(model, "kind_", "multilabel") == "multilabel":
-        right = hits(top.indices, model._encoding().indicator_with_unknown(y))
-        return np.column_stack([right[:, : m.k].mean(axis=1) for m in metrics])
+        truth = model._encoding().indicator_with_unknown(y)
+        right = hits(top.indices, truth)
+        outcomes = {PRECISION: np.cumsum(right, axis=1) / np.arange(1, right.shape[1] + 1)}
+        if any(m.kind == PSP for m in metrics):
+            outcomes[PSP] = _psp(model, top.indices, right, truth)
+        return np.column_stack([outcomes[m.kind][:, m.k - 1] for m in metrics])
     listed = top.indices
     if hasattr(model, "taxonomy_"):  # a wide beam may start with a label that is not the predicted one
         listed = np.column_stack([class_numbers(model.classes_, model.predict(X)), listed[:, 1:]])
     if taxonomy is None:
         right = (listed == class_numbers(model.classes_, y)[:, None]) & (listed >= 0)
         return np.column_stack([right[:, : m.k].any(axis=1) for m in metrics]).astype(np.float64)
-    outcomes = _TreeOutcomes(model, listed, y, taxonomy)
-    return np.column_stack([outcomes.of(metric) for metric in metrics]).astype(np.float64)
+    nodes = _TreeOutcomes(model, listed, y, taxonomy)
+    return np.column_stack([nodes.of(metric) for metric in metrics]).astype(np.float64)
+
+
+def _psp(model: Any, listed: Ints, right: Any, truth: Any) -> Floats:
+    """Outcomes of each row by PSP@1, 2, …, shape (n_samples, n_places)."""
+    gain, best = gains_of_rows(truth, listed, right, label_propensities(model, truth.shape[1]))
+    mean = best.mean(axis=0)
+    mean[mean == 0.0] = 1.0  # no row has a label: all gains are 0
+    psp = gain.mean(axis=0) / mean
+    return np.asarray(psp + (gain - psp * best) / mean)
 
 
 class _TreeOutcomes:

@@ -263,7 +263,8 @@ class Tuning:
     def reason(self) -> str:
         """What was chosen and why, in one sentence."""
         quality = self.quality[self.best_index]
-        assert quality is not None
+        if quality is None:  # a choice that was not made
+            return self.notes[0]
         how = f"{self.n_folds} folds" if self.n_folds > 1 else "one fold"
         ties = sum(q is not None and same(q.mean, quality.mean) for q in self.quality) > 1
         chosen = ", ".join(f"{NAMES.get(name, name)} = {value:.4g}" for name, value in self.best.items())

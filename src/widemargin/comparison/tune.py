@@ -109,9 +109,9 @@ def tune(
     cv : int, splitter or iterable, default=5
         Folds. A number means shuffled folds, stratified where a row has one label.
     metric : str or None, default=None
-        What decides: "top_k_accuracy@k" for one label per row, "precision@k" for several; k = 1 if None. In a tree
-        also "hierarchical_f1", or "at_or_below@k", which counts any node below the true one as right; if a row has
-        several labels, finding one of them is enough.
+        What decides: "top_k_accuracy@k" for one label per row, "precision@k" or "psp@k" for several; k = 1 if None. In
+        a tree also "hierarchical_f1", or "at_or_below@k", which counts any node below the true one as right; if a row
+        has several labels, finding one of them is enough.
     sample_weight : array-like of shape (n_samples,), default=None
         Weights of the rows in training; quality is not weighted.
     budget : float or None, default=None

@@ -36,9 +36,10 @@ from sklearn.utils import _safe_indexing
 from widemargin import metrics
 from widemargin._frames import data_frame, html_table
 from widemargin.estimators.one_vs_all.classifier import OneVsAllClassifier
-from widemargin.estimators.scoring import class_numbers, top_k_accuracies, training_kernel
+from widemargin.estimators.scoring import class_numbers, label_propensities, top_k_accuracies, training_kernel
 from widemargin.estimators.top_k.classifier import TopKClassifier
 from widemargin.estimators.training import Estimator, check_parameters
+from widemargin.estimators.tuning import AUTO
 from widemargin.labels.encoding import encode_targets
 from widemargin.parallel import Executor, as_executor, run_tasks
 from widemargin.parallel.folders import SharedRows
@@ -51,7 +52,13 @@ __all__ = ["PathResult", "Scoring", "check_grid", "path"]
 KEEP = ("best", "all", "none")
 DESCENDING = {"k"}  # dual variables for a larger k are feasible for a smaller one; other parameters ascend
 KERNEL_PARAMETERS = {"gamma", "degree", "coef0"}
-RANKINGS = {"precision": metrics.precision_at_k, "recall": metrics.recall_at_k, "ndcg": metrics.ndcg_at_k}
+PSP = "psp"
+RANKINGS: dict[str, Callable[..., Any]] = {
+    "precision": metrics.precision_at_k,
+    "recall": metrics.recall_at_k,
+    "ndcg": metrics.ndcg_at_k,
+    PSP: metrics.propensity_scored_precision_at_k,
+}
 TOP_K_ACCURACY = "top_k_accuracy"
 AT_K = re.compile(r"(\w+)@([1-9]\d*)")
 
@@ -88,7 +95,8 @@ def path(
     y : array-like of shape (n_samples,), indicator of shape (n_samples, n_labels), or list of label sets
         Targets.
     Cs : sequence of float, default=None
-        Distinct values of `C` in any order; they are fitted from the smallest to the largest.
+        Distinct values of `C` in any order; they are fitted from the smallest to the largest. A rank scale of "auto" is
+        0 along a path.
     ks : sequence of int, default=None
         Values of the `k` of a `TopKClassifier`; for each C they are fitted from the largest to the smallest.
     values, param : sequence of float and str, default=None
@@ -101,9 +109,9 @@ def path(
     cv : int, splitter or iterable, default=None
         Cross-validation for the scores instead, as in scikit-learn: one path per fold, and one on all rows.
     scoring : str, callable, list or dict, default=None
-        None for the model's own `score`; the name of a scikit-learn scorer; "precision@k", "recall@k" or "ndcg@k" with
-        a number for k, or "top_k_accuracy@k" with one label per row; a function of model, X and y; or several of these.
-        The first one decides. Larger is better.
+        None for the model's own `score`; the name of a scikit-learn scorer; "precision@k", "recall@k", "ndcg@k" or
+        "psp@k" (propensity-scored precision) with a number for k, or "top_k_accuracy@k" with one label per row; a
+        function of model, X and y; or several of these. The first one decides. Larger is better.
     prune : sequence of float, default=None
         Pruning thresholds at which each fit is stored; they replace the `prune` parameter of the estimator. Thresholds
         share one fit: the weights are fitted at the smallest threshold, pruned further, and certified again. Models on
@@ -474,6 +482,8 @@ class _OneVsAllSession(_Session):
     def models(self, point: dict[str, Any], thresholds: list[float] | None) -> Iterator[Any]:
         first = {} if thresholds is None else {"prune": thresholds[0]}
         model = clone(self.estimator).set_params(**point, **first)
+        if model.rank_scale == AUTO:  # it is chosen by `fit`, on rows that a path does not hold out
+            model.rank_scale = 0.0
         result = model._fit_checked(self.data, initial=self.weights)
         self.weights = (model.coef_, model.intercept_)
         yield model
@@ -532,6 +542,8 @@ def check_grid(estimator: Estimator, Cs: Any, ks: Any, param: str | None, values
     grid = {name: _check_values(estimator, name, some) for name, some in given.items() if some is not None}
     if not grid:
         raise ValueError("there are no parameter values to try; pass Cs, ks, or param and values")
+    if "C" not in grid and getattr(estimator, "C", 1.0) == AUTO:
+        raise ValueError("path varies other parameters, but C is 'auto'; pass Cs, or give C a number")
     if hasattr(estimator, "_check_parameters"):
         for name, some in grid.items():
             for value in some:
@@ -600,9 +612,9 @@ class Scoring:
     """Named scores of a model on held-out rows, the first of which decides which is best.
 
     They are the model's own `score`, scikit-learn's by name, any function, and rankings at k. Names such as
-    "precision@5" are rankings of the top labels: precision, recall or ndcg with several labels per row, top_k_accuracy
-    with one. Several of them share one prediction. Memory: the top labels of every row, up to the largest k; for
-    top_k_accuracy, blocks of rows with all classes.
+    "precision@5" are rankings of the top labels: precision, recall, ndcg or psp with several labels per row,
+    top_k_accuracy with one. Several of them share one prediction. Memory: the top labels of every row, up to the
+    largest k; for top_k_accuracy, blocks of rows with all classes.
     """
 
     def __init__(self, scoring: Any) -> None:
@@ -639,7 +651,13 @@ class Scoring:
             return dict(zip(self.rankings, top_k_accuracies(model, X, classes, ks).tolist(), strict=True))
         top = model.predict_topk(X, max(ks))
         truth = model._encoding().indicator_with_unknown(y)
-        return {name: float(RANKINGS[metric](truth, top, k)) for name, (metric, k) in self.rankings.items()}
+        more: dict[str, dict[str, Any]] = {}
+        if any(metric == PSP for metric, _ in self.rankings.values()):
+            more[PSP] = {"propensities": label_propensities(model, truth.shape[1])}
+        return {
+            name: float(RANKINGS[metric](truth, top, k, **more.get(metric, {})))
+            for name, (metric, k) in self.rankings.items()
+        }
 
 
 def _named(scoring: Any) -> list[tuple[str, Any]]:

@@ -26,6 +26,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from widemargin.data.tables import TableSpec
+from widemargin.estimators.decisions import DecisionRule
 from widemargin.estimators.training import Estimator, check_parameters, kernel_description
 from widemargin.exceptions import ModelFormatError, NotSavableError
 from widemargin.model_io import ModelState, read_model, write_model
@@ -70,6 +71,7 @@ HISTORY_NOT_STORED = {"seconds", "seconds_std"}
 # What a meaningless description can raise on the way to a model, besides the checks that name it.
 MEANINGLESS = (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError)
 CALIBRATION = "calibration_"  # prefix of the names of a calibration's arrays
+DECISION_THRESHOLDS = "decision_thresholds"
 IDF = "text_idf"  # name of a vectoriser's array
 VECTORIZER_FUNCTIONS = ("preprocessor", "tokenizer", "analyzer", "strip_accents")  # options that may be functions
 VECTORIZER_TYPES = {"float32": np.float32, "float64": np.float64}
@@ -205,14 +207,17 @@ class Codec:
         """The arrays that the model predicts from."""
         if not hasattr(model, "dual_coef_"):
             scale = {"label_scale": model.label_scale_} if hasattr(model, "label_scale_") else {}
-            return {"coef": model.coef_, "intercept": model.intercept_, **scale}
+            own = getattr(getattr(model, "decision_", None), "label_thresholds", None)
+            own_thresholds = {} if own is None else {DECISION_THRESHOLDS: own}
+            return {"coef": model.coef_, "intercept": model.intercept_, **scale, **own_thresholds}
         rows = {} if model.kernel == "precomputed" else {"support_vectors": model.support_vectors_}
         return {"intercept": model.intercept_, "dual_coef": model.dual_coef_, "support": model.support_, **rows}
 
     def attributes(self, model: Any) -> dict[str, Any]:
         """Small fitted attributes, as JSON values."""
-        if hasattr(model, "label_scale_"):
-            return {"rank_scale": model.rank_scale_}
+        if hasattr(model, "rank_scale_"):
+            rule = {"decision": model.decision_.to_dict()} if hasattr(model, "decision_") else {}
+            return ({"rank_scale": model.rank_scale_} if hasattr(model, "label_scale_") else {}) | rule
         return {"gamma": float(model.gamma_)} if hasattr(model, "dual_coef_") else {}
 
     def constructor_parameters(self, stored: Mapping[str, Any]) -> dict[str, Any]:
@@ -231,13 +236,18 @@ class Codec:
         if getattr(model, "kernel", "linear") == "linear":
             model.coef_ = checked_matrix(state.arrays["coef"], "coef", (n_outputs, model.n_features_in_))
             if hasattr(model, "rank_scale"):
-                self.restore_rank_scale(model, state, n_outputs)
+                model.rank_scale_ = 0.0
+                if "rank_scale" in state.attributes:
+                    self.restore_rank_scale(model, state, n_outputs)
+                if "decision" in state.attributes:
+                    own = state.arrays.get(DECISION_THRESHOLDS)
+                    model._set_decision(DecisionRule.from_dict(state.attributes["decision"], own))
         else:
             self.restore_support(model, state, n_outputs)
 
     def restore_rank_scale(self, model: Any, state: ModelState, n_outputs: int) -> None:
         """Set `rank_scale_` and `label_scale_`; a ValueError unless they are numbers that can be factors of labels."""
-        q = state.attributes.get("rank_scale", 0.0)
+        q = state.attributes["rank_scale"]
         if isinstance(q, bool) or not isinstance(q, int | float) or not 0.0 <= q < np.inf:
             raise ValueError(f"rank_scale is {q!r:.50}, not a number of at least 0")
         model.rank_scale_ = float(q)
@@ -279,6 +289,8 @@ class Codec:
             "status": model.status_.value,
             "checks_feature_names": hasattr(model, "feature_names_in_"),
         }
+        if model.C == "auto":
+            attributes["C"] = model.C_
         for name in ("index_base", "tuning"):
             if hasattr(model, f"{name}_"):
                 attributes[name] = dict(getattr(model, f"{name}_"))
@@ -328,6 +340,7 @@ class Codec:
         model.n_samples_fit_ = _checked_count(attributes["n_samples"], "n_samples")
         model.status_, model.history_ = Status(attributes["status"]), History(state.history)
         model.instruction_set_ = state.instruction_set
+        model.C_ = _checked_C(attributes["C"] if model.C == "auto" else model.C)
         if state.certificate is not None:
             model.certificate_ = _certificate(state.certificate)
             worst = model.certificate_.worst
@@ -392,6 +405,13 @@ def _checked_count(value: Any, name: str, least: int = 0) -> int:
     return value
 
 
+def _checked_C(value: Any) -> float:
+    """A positive number."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0.0:
+        raise ValueError(f"C must be a positive number; got {value!r:.50}")
+    return float(value)
+
+
 def _checked_classes(labels: Sequence[Any] | None, attributes: Mapping[str, Any], n_classes: int) -> npt.NDArray[Any]:
     """Labels in the type they had, all different, column numbers when none were stored; they must fit the kind."""
     kind, dtype = attributes["kind"], attributes["classes_dtype"]
@@ -426,7 +446,15 @@ def _certificate(stored: Mapping[str, Any]) -> Certificate:
 
 
 def _checked_tuning(stored: Any) -> dict[str, Any]:
-    """What `Tuning.to_dict` gave: names, values with their quality, and which were chosen."""
+    """What `Tuning.to_dict` gave: names, values with their quality, and which were chosen; that of `rank_scale` inside.
+
+    A choice that was not made has no folds and no rows.
+    """
+    if "rank_scale" in stored:
+        inside = _checked_tuning(stored["rank_scale"])
+        return _checked_tuning({name: part for name, part in stored.items() if name != "rank_scale"}) | {
+            "rank_scale": inside
+        }
     params, tried, notes = (stored[name] for name in ("params", "tried", "notes"))
     words = [*params, *notes, stored["metric"]]
     if set(stored) != TUNING_KEYS or not all(isinstance(word, str) for word in words) or not params or not tried:
@@ -439,10 +467,11 @@ def _checked_tuning(stored: Any) -> dict[str, Any]:
             raise ValueError("the values in the tuning record must be numbers")
     if _checked_count(stored["best"], "the index of the best value") >= len(tried):
         raise ValueError(f"the best value is number {stored['best']}, but {len(tried)} values were tried")
-    if tried[stored["best"]]["mean"] is None:
+    was_chosen = stored["folds"] != 0
+    if was_chosen and tried[stored["best"]]["mean"] is None:
         raise ValueError("the best value in the tuning record was not measured")
-    _checked_count(stored["folds"], "the number of folds", 1)
-    _checked_count(stored["rows"], "the number of held-out rows", 1)
+    _checked_count(stored["folds"], "the number of folds", int(was_chosen))
+    _checked_count(stored["rows"], "the number of held-out rows", int(was_chosen))
     return dict(stored)
 
 

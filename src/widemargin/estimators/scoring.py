@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple, Protocol, Self
 from weakref import WeakKeyDictionary
@@ -31,6 +31,7 @@ from widemargin._docstrings import with_shared_passages
 from widemargin._frames import MOST_ROWS, data_frame, html_table
 from widemargin.data.normalize import l2_normalize_rows
 from widemargin.estimators.calibration import BYTES_PER_MB, Calibrator, if_calibrated
+from widemargin.estimators.closed_sets import closed_blocks
 from widemargin.estimators.explanation import Explanation, explain_labels, weights_of_rows
 from widemargin.estimators.persistence import Codec
 from widemargin.estimators.training import (
@@ -42,7 +43,9 @@ from widemargin.estimators.training import (
     refuse_texts,
 )
 from widemargin.labels.encoding import LabelEncoding
+from widemargin.labels.graph import as_label_graph
 from widemargin.metrics.lists import Tied, find_tied
+from widemargin.metrics.propensity import FEWEST_SAMPLES
 from widemargin.model_io import ModelState
 from widemargin.problems.kernels import PrecomputedKernel, TrainingKernel, make_kernel, resolve_gamma
 from widemargin.problems.probabilities import Calibration, Method
@@ -54,6 +57,7 @@ __all__ = [
     "TopK",
     "class_numbers",
     "keep_support_vectors",
+    "label_propensities",
     "tag_kernel",
     "top_k_accuracies",
     "training_kernel",
@@ -204,16 +208,13 @@ class LabelModel(CommonParameters, ClassifierMixin, BaseEstimator):
         -------
         ndarray of shape (n_samples,), or an indicator of shape (n_samples, n_labels)
             The top class; for multi-label problems the labels with a score above 0, or with a probability above ½
-            if the model is calibrated, as a CSR array, or as a dense array if the model was fitted on one. Column l
-            is `classes_[l]`; `predict_sets` gives the labels themselves.
+            if the model is calibrated, or those of its decision rule, as a CSR array, or as a dense array if the model
+            was fitted on one. Column l is `classes_[l]`; `predict_sets` gives the labels themselves.
         """
         X = self._check_rows(X)
         if self.kind_ != "multilabel":
             return self.classes_[self._ranked(X, 1, self._unscaled())[0][:, 0]]
-        blocks = [sp.csr_array(self._is_predicted(scores), dtype=np.int64) for scores in self._score_blocks(X)]
-        if not blocks:
-            blocks = [sp.csr_array((0, len(self.classes_)), dtype=np.int64)]
-        indicator = sp.vstack(blocks, format="csr")
+        indicator = self._decide(X)
         return indicator if self.sparse_output_ else indicator.toarray()
 
     def predict_sets(self, X: Any) -> list[set[Any]]:
@@ -386,6 +387,28 @@ class LabelModel(CommonParameters, ClassifierMixin, BaseEstimator):
         """
         return self.calibrator.some_probabilities(self._check_rows(X), indices)
 
+    @if_calibrated
+    def predict_closed(self, X: Any, taxonomy: Any) -> Any:
+        """Predict label sets that contain all ancestors of their labels in a tree or a graph over the labels.
+
+        The probabilities are made consistent: an ancestor is at least as probable as its descendants. Each row then
+        gets the closed set with the largest expected F1, estimated from them (`widemargin.labels.graph`).
+
+        <rows_to_label>
+        taxonomy : LabelGraph, Taxonomy, dict or networkx.DiGraph
+            The graph, which contains all labels of the model. Nodes that are not labels of the model get the
+            probability of their most probable descendant. Labels with several parents require a `LabelGraph`.
+
+        Returns
+        -------
+        csr_array of int64 of shape (n_samples, n_nodes)
+            Indicator whose columns are the `nodes` of the graph or taxonomy, as `hierarchical_f1` takes it. Only
+            calibrated multi-label models have this method.
+        """
+        graph, X = as_label_graph(taxonomy), self._check_rows(X)
+        blocks = [sp.csr_array(chosen, dtype=np.int64) for _, chosen in closed_blocks(self, X, graph)]
+        return sp.vstack(blocks or [sp.csr_array((0, graph.n_nodes), dtype=np.int64)], format="csr")
+
     def to_state(self) -> ModelState:
         """The fitted model as arrays and JSON values."""
         return self.codec.encode(self)
@@ -521,6 +544,15 @@ class LabelModel(CommonParameters, ClassifierMixin, BaseEstimator):
             raise
         return l2_normalize_rows(X) if self.normalize else X
 
+    def _decide(self, X: Any) -> Any:
+        """The labels of checked rows, of a model with several labels per row, as a CSR array."""
+        return self._indicator(X, self._is_predicted)
+
+    def _indicator(self, X: Any, is_predicted: Callable[[npt.NDArray[np.float64]], npt.NDArray[np.bool_]]) -> Any:
+        """Labels chosen by their scores, block by block, as a CSR array."""
+        blocks = [sp.csr_array(is_predicted(scores), dtype=np.int64) for scores in self._score_blocks(X)]
+        return sp.vstack(blocks or [sp.csr_array((0, len(self.classes_)), dtype=np.int64)], format="csr")
+
     def _is_predicted(self, scores: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
         """Which labels of a multi-label model are predicted, for a block of scores."""
         if hasattr(self, "calibration_"):
@@ -632,6 +664,17 @@ def top_k_accuracies(model: Any, X: Any, classes: npt.NDArray[np.int64], ks: lis
         hits += len(truth) * np.asarray(metrics.top_k_accuracy(truth, by_number, ks, n_labels=n_classes))
     accuracies: npt.NDArray[np.float64] = hits / n_rows
     return accuracies
+
+
+def label_propensities(model: Any, n_labels: int, **parameters: float) -> npt.NDArray[np.float64]:
+    """Propensities by the model's training rows, shape (n_labels,), with A and B of `jain_propensities` as parameters.
+
+    The columns after those of the model are labels that it does not know. The formula needs 3 rows; a model of fewer
+    rows is treated as one of 3.
+    """
+    counts = np.zeros(n_labels)
+    counts[: len(model.label_counts_)] = model.label_counts_
+    return metrics.jain_propensities(counts, max(model.n_samples_fit_, FEWEST_SAMPLES), **parameters)
 
 
 def class_numbers(classes: npt.NDArray[Any], y: Any) -> npt.NDArray[np.int64]:

@@ -137,6 +137,21 @@ class TextPipeline(Pipeline):
         """
         return self[-1].predict_proba(self.vectors(X))
 
+    @if_calibrated
+    def predict_closed(self, X: Iterable[str], taxonomy: Any) -> Any:
+        """Label sets of each text that contain all ancestors of their labels.
+
+        <texts>
+        taxonomy : LabelGraph, Taxonomy, dict or networkx.DiGraph
+            A tree or a graph over the labels.
+
+        Returns
+        -------
+        csr_array of shape (n_samples, n_nodes)
+            As for the classifier; only calibrated models have this method.
+        """
+        return self[-1].predict_closed(self.vectors(X), taxonomy)
+
     def explain(self, X: str, labels: Any = None, *, k: int = 1) -> Explanation:
         """What each term of a text adds to the scores of its labels, and to their leads over the runner-up.
 

@@ -81,7 +81,7 @@ DEFAULT_ADVICE = {
 NO_LABELS = (
     "no row of y has a label; check the source of the labels, such as the label column and label_sep of read_texts"
 )
-OF_EARLIER_DATA = ("index_base_", "text_source_", "calibration_", "tuning_")
+OF_EARLIER_DATA = ("index_base_", "text_source_", "calibration_", "tuning_", "decision_")
 
 Floats = npt.NDArray[np.float64]
 Factors = tuple[Floats | None, Floats | None]
@@ -100,7 +100,7 @@ NONNEGATIVE = Number(Real, 0, None, closed="left")
 COUNT = Number(Integral, 1, None, closed="left")
 MEGABYTES = Number(Real, 0, LARGEST_MB, closed="right")
 COMMON_CONSTRAINTS: dict[str, list[Any]] = {
-    "C": [POSITIVE],
+    "C": [POSITIVE, StrOptions({"auto"})],
     "tol": [POSITIVE],
     "prune": [NONNEGATIVE],
     "fit_intercept": ["boolean"],
@@ -337,7 +337,7 @@ def progress_callback(estimator: Trainable, unit: str) -> Callback | None:
 def keep_data(model: Any, data: TrainingData) -> None:
     """Keep the facts about the training data, except `classes_`; delete those of an earlier fit.
 
-    Sets: feature_names_in_, n_features_in_, kind_, label_counts_, n_samples_fit_, sparse_output_, instruction_set_.
+    Sets: feature_names_in_, n_features_in_, kind_, label_counts_, n_samples_fit_, sparse_output_, instruction_set_, C_.
     """
     _check_feature_names(model, data.given, reset=True)
     _check_n_features(model, data.given, reset=True)
@@ -351,6 +351,8 @@ def keep_data(model: Any, data: TrainingData) -> None:
     model.label_counts_ = np.bincount(labels, minlength=len(targets.classes))
     model.n_samples_fit_ = targets.Y.shape[0]
     model.instruction_set_ = _core.choose_instruction_set()
+    if hasattr(model, "C"):
+        model.C_ = float(model.C)
 
 
 def finish_fit(

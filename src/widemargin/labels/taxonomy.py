@@ -38,8 +38,8 @@ NO_PARENT_SEEN = -2  # in `_parent_array`, before a node's first edge
 
 OF_A_DAG = (
     "a taxonomy is a tree: keep one parent per node, for example the first, with Taxonomy.from_parents({child: parent "
-    "for child, parent in reversed(edges)}), or the one with the most rows; or train OneVsAllClassifier on lists that "
-    "contain each label and all its ancestors"
+    "for child, parent in reversed(edges)}), or the one with the most rows; or train OneVsAllClassifier and pass a "
+    "LabelGraph, whose nodes may have several parents, to predict_closed"
 )
 """Remedy for a graph in which nodes have several parents."""
 

@@ -11,8 +11,9 @@ the weight of the row; LCA is the lowest common ancestor and dist the number of 
 
 The first two are from Zhou, Xiao and Wu (2011), the others from Kiritchenko, Matwin, Nock and Famili (2006): for label
 sets, A⁺ is the union over the set, and sums run over rows before the division. The root is in every set and would only
-flatter, so it is left out. For label sets, the sizes of A⁺ are row sizes of sparse products with the ancestor matrix;
-single labels need only depths.
+flatter, so it is left out. These three also take a `LabelGraph`, in which nodes may have several parents; it has a root
+only if a single node is above all others. For label sets, the sizes of A⁺ are row sizes of sparse products with the
+ancestor matrix; single labels need only depths.
 Cost: O(n log n_nodes) for single labels. Memory: the non-zeros of the ancestor sets of BLOCK_ROWS rows at a time.
 """
 
@@ -26,6 +27,7 @@ from scipy import sparse
 
 from widemargin._docstrings import with_shared_passages
 from widemargin.labels.encoding import as_indicator, as_label_sets, is_indicator, unwrap
+from widemargin.labels.graph import LabelGraph
 from widemargin.labels.taxonomy import Taxonomy
 from widemargin.labels.tree import IntArray
 from widemargin.metrics.lists import check_weights
@@ -97,10 +99,10 @@ def _check_rows(n_true: int, n_pred: int) -> None:
 
 
 def _weighted_sizes(
-    y_true: Any, y_pred: Any, taxonomy: Taxonomy, labels: Any, sample_weight: npt.ArrayLike | None
+    y_true: Any, y_pred: Any, taxonomy: Taxonomy | LabelGraph, labels: Any, sample_weight: npt.ArrayLike | None
 ) -> tuple[float, float, float]:
     """Weighted numbers of nodes that are shared, predicted and true, ancestors included and the root excluded."""
-    if _is_single(y_true, taxonomy) and _is_single(y_pred, taxonomy):
+    if isinstance(taxonomy, Taxonomy) and _is_single(y_true, taxonomy) and _is_single(y_pred, taxonomy):
         true, predicted = node_numbers(y_true, y_pred, taxonomy)
         depth = taxonomy.depth  # |A⁺(i)| without the root, and A⁺(i) ∩ A⁺(j) = A⁺(LCA)
         counts = (depth[taxonomy.tree.lca(true, predicted)], depth[predicted], depth[true])
@@ -111,7 +113,7 @@ def _weighted_sizes(
     return shared, n_predicted, n_true
 
 
-def _is_single(y: Any, taxonomy: Taxonomy) -> bool:
+def _is_single(y: Any, taxonomy: Taxonomy | LabelGraph) -> bool:
     """Whether y has one node per row; tuples may be names."""
     if isinstance(y, list) and y and isinstance(y[0], tuple) and y[0] in taxonomy:
         return True
@@ -119,7 +121,7 @@ def _is_single(y: Any, taxonomy: Taxonomy) -> bool:
     return not isinstance(values, list) and not is_indicator(values)
 
 
-def _node_sets(y: Any, taxonomy: Taxonomy, labels: Any) -> Any:
+def _node_sets(y: Any, taxonomy: Taxonomy | LabelGraph, labels: Any) -> Any:
     """Indicator of the given nodes, shape (n_samples, n_nodes)."""
     if _is_single(y, taxonomy):
         columns = taxonomy.indices(y)
@@ -129,7 +131,7 @@ def _node_sets(y: Any, taxonomy: Taxonomy, labels: Any) -> Any:
         columns, indptr = taxonomy.indices(sets.labels), sets.indptr
     else:
         given = as_indicator(values)
-        names = taxonomy.order if labels is None else taxonomy.indices(labels)
+        names = np.arange(taxonomy.n_nodes) if labels is None else taxonomy.indices(labels)
         if given.shape[1] != names.size:
             raise ValueError(
                 f"the indicator matrix has {given.shape[1]} columns, but there are {names.size} labels; pass the "
@@ -140,12 +142,16 @@ def _node_sets(y: Any, taxonomy: Taxonomy, labels: Any) -> Any:
     return sparse.csr_array((ones, columns, indptr), shape=(indptr.size - 1, taxonomy.n_nodes))
 
 
-def set_sizes(true: Any, predicted: Any, taxonomy: Taxonomy) -> tuple[IntArray, IntArray, IntArray]:
+def set_sizes(true: Any, predicted: Any, taxonomy: Taxonomy | LabelGraph) -> tuple[IntArray, IntArray, IntArray]:
     """Per row, the sizes of the ancestor sets: shared, predicted, true."""
     _check_rows(true.shape[0], predicted.shape[0])
     used = np.union1d(true.indices, predicted.indices)
     # int32: a sum of int8 ones over 256 labels would wrap to 0.
-    above = taxonomy.tree.ancestor_matrix(used)[:, 1:].astype(np.int32)
+    if isinstance(taxonomy, Taxonomy):
+        above = taxonomy.tree.ancestor_matrix(used)[:, 1:].astype(np.int32)
+    else:
+        each = sparse.csr_array((np.ones(used.size), (np.arange(used.size), used)), (used.size, taxonomy.n_nodes))
+        above = taxonomy.closed(each)[:, taxonomy.counted].astype(np.int32)
     sizes = np.empty((3, true.shape[0]), dtype=np.intp)
     for start in range(0, true.shape[0], BLOCK_ROWS):
         rows = slice(start, start + BLOCK_ROWS)
@@ -291,7 +297,7 @@ def error_by_depth(
 def hierarchical_precision(
     y_true: Any,
     y_pred: Any,
-    taxonomy: Taxonomy,
+    taxonomy: Taxonomy | LabelGraph,
     *,
     labels: Any = None,
     sample_weight: npt.ArrayLike | None = None,
@@ -332,7 +338,7 @@ def hierarchical_precision(
 def hierarchical_recall(
     y_true: Any,
     y_pred: Any,
-    taxonomy: Taxonomy,
+    taxonomy: Taxonomy | LabelGraph,
     *,
     labels: Any = None,
     sample_weight: npt.ArrayLike | None = None,
@@ -369,7 +375,7 @@ def hierarchical_recall(
 def hierarchical_f1(
     y_true: Any,
     y_pred: Any,
-    taxonomy: Taxonomy,
+    taxonomy: Taxonomy | LabelGraph,
     *,
     labels: Any = None,
     sample_weight: npt.ArrayLike | None = None,
@@ -397,6 +403,13 @@ def hierarchical_f1(
     >>> from widemargin.metrics import hierarchical_f1
     >>> round(hierarchical_f1(["cat", "cat"], ["dog", "mammal"], tree), 3)
     0.571
+
+    With several parents per node, pass a label graph:
+
+    >>> from widemargin import LabelGraph
+    >>> graph = LabelGraph.from_parents({"spork": ["spoon", "fork"], "toy": None})
+    >>> hierarchical_f1([{"spork"}], [{"fork", "toy"}], graph)
+    0.4
     """
     shared, predicted, true = _weighted_sizes(y_true, y_pred, taxonomy, labels, sample_weight)
     return 2 * shared / (predicted + true) if predicted + true else zero_division

@@ -20,12 +20,20 @@ from widemargin._docstrings import with_shared_passages
 from widemargin.metrics.lists import Floats, Ints, Places, number_or_array
 from widemargin.metrics.ranking import prepare_ranking
 
-__all__ = ["jain_propensities", "propensity_scored_precision_at_k"]
+__all__ = [
+    "FEWEST_SAMPLES",
+    "JAIN_A",
+    "JAIN_B",
+    "gains_of_rows",
+    "jain_propensities",
+    "propensity_scored_precision_at_k",
+]
 
+JAIN_A, JAIN_B = 0.55, 1.5  # what Jain et al. use for sets that are neither from Wikipedia nor from Amazon
 FEWEST_SAMPLES = 3  # with fewer rows log N − 1 is negative and the "probabilities" exceed 1
 
 
-def jain_propensities(label_counts: Any, n_samples: int, A: float = 0.55, B: float = 1.5) -> Floats:
+def jain_propensities(label_counts: Any, n_samples: int, A: float = JAIN_A, B: float = JAIN_B) -> Floats:
     """Propensity of each label from its count in the training set, by the sigmoid model of Jain et al.
 
     p_l = 1 / (1 + C · (N_l + B)^(−A)) with C = (log N − 1) · (B + 1)^A.
@@ -124,15 +132,38 @@ def propensity_scored_precision_at_k(
     0.178571
     """
     Y, listed, found, places, single, weights = prepare_ranking(Y_true, topk, k, "zero", sample_weight)
-    worth = 1.0 / _check_propensities(propensities, Y.shape[1])
-    # A missing place (−1) reads the 0 at the end.
-    gained = weights @ np.cumsum(found * np.append(worth, 0.0)[listed], axis=1)
+    gain, attainable = gains_of_rows(Y, listed, found, _check_propensities(propensities, Y.shape[1]))
+    gained = weights @ gain
     if normalize:
-        best = weights @ np.cumsum(_largest_worths(Y, worth, listed.shape[1]), axis=1)
+        best = weights @ attainable
         values = np.divide(gained, best, out=np.zeros(len(best)), where=best > 0)[places - 1]
     else:
         values = gained[places - 1] / (places * weights.sum())
     return number_or_array(values, single)
+
+
+def gains_of_rows(Y: Any, listed: Ints, found: Any, propensities: Floats) -> tuple[Floats, Floats]:
+    """Sums of 1 / p over the hits in the first 1, 2, … places of each row, and the largest attainable sums.
+
+    Parameters
+    ----------
+    Y : csr_array of shape (n_samples, n_labels)
+        Canonical indicator of the true labels.
+    listed : ndarray of int of shape (n_samples, n_places)
+        Ranked labels, −1 for a missing place.
+    found : ndarray of bool of shape (n_samples, n_places)
+        Which of them are true: `widemargin.metrics.lists.hits`.
+    propensities : ndarray of shape (n_labels,)
+        p of each label.
+
+    Returns
+    -------
+    tuple of two ndarrays of shape (n_samples, n_places)
+    """
+    worth = 1.0 / propensities
+    # A missing place (−1) reads the 0 at the end.
+    gain = np.cumsum(found * np.append(worth, 0.0)[listed], axis=1)
+    return gain, np.cumsum(_largest_worths(Y, worth, listed.shape[1]), axis=1)
 
 
 def _check_propensities(propensities: Any, n_labels: int) -> Floats:

@@ -27,7 +27,7 @@ __all__ = [
 
 FORMAT_NAME = "widemargin model"
 FORMAT_VERSION = 2
-"""Version 2 has `rank_scale` and `label_scale` of one-vs-all."""
+"""Version 2 has `rank_scale`, `label_scale` and `decision` of one-vs-all."""
 READABLE_VERSIONS = (1, FORMAT_VERSION)
 MANIFEST = "model.json"
 WORK_FOLDER = ".widemargin-training"  # of a training that is not finished, inside the model folder

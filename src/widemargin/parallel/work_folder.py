@@ -3,6 +3,7 @@
     MODEL/.widemargin-training/
         manifest.json                data, parameters, version, instruction set
         rows/  labels/               stores: the rows, unless they are a store already, and the rows of each label
+        chosen.json                  values for parameters that are "auto"
         choices.json                 decisions about all labels together
         shards-<hash>/<first>-<last>.npz     finished labels; <hash> is the hash of the manifest
 

@@ -31,7 +31,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from widemargin import __version__, metrics
 from widemargin.displays._axes import import_matplotlib, short_text
-from widemargin.estimators.scoring import Model
+from widemargin.estimators.scoring import Model, label_propensities
 from widemargin.exceptions import MissingExtraError
 from widemargin.files import PathLike, atomic_file, check_file_target
 from widemargin.report.outcome import Outcome, label_rows, make_outcome
@@ -201,6 +201,8 @@ def _facts_of(outcome: Outcome) -> list[Fact]:
     if outcome.kind == "tree":
         tree = model.taxonomy_
         facts.append(Fact("Tree", f"{len(tree):,} nodes, {tree.height} levels"))
+    if hasattr(model, "decision_"):
+        facts.append(Fact("Decision rule", model.decision_.describe()))
     return facts
 
 
@@ -234,10 +236,13 @@ def _quality_of_labels(outcome: Outcome) -> list[Fact]:
     ks = [k for k in DEPTHS if k <= outcome.n_labels]
     precision = np.atleast_1d(metrics.precision_at_k(outcome.truth, outcome.top, ks))
     ndcg = metrics.ndcg_at_k(outcome.truth, outcome.top, ks[-1])
+    propensities = label_propensities(outcome.model, outcome.truth.shape[1])
+    psp = metrics.propensity_scored_precision_at_k(outcome.truth, outcome.top, ks, propensities=propensities)
     micro = metrics.precision_recall_f1(outcome.truth, outcome.predicted)
     return [
         *(Fact(f"Precision@{k}", _share(float(v))) for k, v in zip(ks, precision, strict=True)),
         Fact(f"nDCG@{ks[-1]}", _share(float(ndcg)), "order of the top labels"),
+        *(Fact(f"PSP@{k}", _share(float(v)), "rare labels count more") for k, v in zip(ks, psp, strict=True)),
         Fact("Micro F1", _share(micro.f1), f"precision {micro.precision:.2f}, recall {micro.recall:.2f}"),
         _macro_f1(outcome),
     ]

@@ -38,7 +38,7 @@ from sklearn.utils._param_validation import StrOptions
 from threadpoolctl import threadpool_limits
 
 from widemargin.estimators.scoring import LabelModel
-from widemargin.estimators.training import COMMON_CONSTRAINTS, TrainingData, finish_fit, progress_callback
+from widemargin.estimators.training import COMMON_CONSTRAINTS, POSITIVE, TrainingData, finish_fit, progress_callback
 from widemargin.problems.certificate import Certificate, relative_gap
 from widemargin.solvers.limits import Limits, history_of, with_deadline_of, worst_of
 from widemargin.solvers.result import Callback, SolverResult, Status
@@ -72,7 +72,8 @@ class RankingModel(LabelModel):
     """The base of both estimators: a linear model that is trained in rounds, as one problem or as one per class."""
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = COMMON_CONSTRAINTS | {
-        "reduction": [StrOptions({"joint", "one-vs-all"})]
+        "C": [POSITIVE],
+        "reduction": [StrOptions({"joint", "one-vs-all"})],
     }
 
     reduction: str = "joint"

@@ -179,6 +179,7 @@ class _Service:
             features=int(self.classifier.n_features_in_),
             takes_text=self.takes_text,
             certified_gap=float(self.classifier.certificate_.relative_gap),
+            decision=self.classifier.decision_.describe() if hasattr(self.classifier, "decision_") else None,
         )
 
     async def answer(self, question: Question, request: Request) -> Answer:
@@ -317,6 +318,7 @@ class ModelFacts(BaseModel):
     features: int
     takes_text: bool
     certified_gap: float
+    decision: str | None
 
 
 PROBLEMS: dict[int | str, dict[str, Any]] = {

@@ -74,6 +74,7 @@ from widemargin.estimators.training import (
     row_factors,
     training_data,
 )
+from widemargin.estimators.tuning import AUTO, Choice, choose_C, using
 from widemargin.labels.codes import DRAWN_KINDS, Code, CodeKind, expected_error, fewest_columns, make_code
 from widemargin.labels.decoding import Decoding, decode
 from widemargin.problems.certificate import Certificate
@@ -131,9 +132,11 @@ class OutputCodeClassifier(MetaEstimatorMixin, KernelParameters, LabelModel):
     learn : {None, "l1", "l2", "linf", "greedy"}, default=None
         How to learn a new code for the trained classifiers: real numbers with a penalty on their absolute sum, sum of
         squares or largest absolute value; or signs, found greedily column by column. None learns no code.
-    C : float, default=1.0
+    C : float or "auto", default=1.0
         Weight of the loss against the penalty of a learned code, 1/β in the paper; a sum over rows. inf allows no loss,
-        the paper's problem without slack variables; `fit` then fails if no such code exists.
+        the paper's problem without slack variables; `fit` then fails if no such code exists. "auto" chooses it by the
+        accuracy of held-out rows, before the fit to all rows; if no code is learned with a penalty, it chooses the C of
+        `estimator`.
     norm_bound : float or None, default=None
         Largest norm of a learned code, instead of a penalty.
     kernel : {"linear", "rbf", "poly", "sigmoid"} or callable, default="linear"
@@ -225,7 +228,7 @@ class OutputCodeClassifier(MetaEstimatorMixin, KernelParameters, LabelModel):
     code_size: float = 1.5
     code: Any = "random"
     learn: str | None = None
-    C: float = 1.0
+    C: float | str = 1.0
     norm_bound: float | None = None
     decoding: str | None = None
     cv: Any = None
@@ -242,7 +245,7 @@ class OutputCodeClassifier(MetaEstimatorMixin, KernelParameters, LabelModel):
         "code_size": [POSITIVE],
         "code": [StrOptions(set(get_args(CodeKind))), "array-like"],
         "learn": [StrOptions({*NORMS, "greedy"}), None],
-        "C": [Number(Real, 0, None, closed="right")],
+        "C": [Number(Real, 0, None, closed="right"), StrOptions({AUTO})],
         "norm_bound": [NONNEGATIVE, None],
         "kernel": [StrOptions({"linear", "rbf", "poly", "sigmoid"}), callable],
         "decoding": [StrOptions(set(get_args(Decoding))), None],
@@ -252,7 +255,9 @@ class OutputCodeClassifier(MetaEstimatorMixin, KernelParameters, LabelModel):
     }
     normalize = False  # rows are scaled, if at all, by the binary classifier
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, **fit_params: Any) -> OutputCodeClassifier:
+    def fit(
+        self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None, **fit_params: Any
+    ) -> OutputCodeClassifier:
         """Train the binary classifiers and, if `learn` is set, learn the code.
 
         Parameters
@@ -264,6 +269,7 @@ class OutputCodeClassifier(MetaEstimatorMixin, KernelParameters, LabelModel):
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of the rows, not negative, to train the classifiers and to learn the code; a row of weight 0 counts
             as absent. With scikit-learn's metadata routing, `estimator` gets them if it requests them.
+        <groups_of_fit>
         **fit_params : dict
             Further arguments for the `fit` method of `estimator`, with metadata routing.
 
@@ -271,6 +277,27 @@ class OutputCodeClassifier(MetaEstimatorMixin, KernelParameters, LabelModel):
         """
         own = type(self.estimator) in OWN  # other classifiers check their rows themselves
         data = training_data(self, X, y, sample_weight, several_labels=False, check_rows=own)
+        if self.C != AUTO and groups is None:
+            self._fit_checked(data, sample_weight, fit_params)
+            return self
+        with using(self, self._chosen(data, groups)):
+            self._fit_checked(data, sample_weight, fit_params)
+        return self
+
+    def _chosen(self, data: TrainingData, groups: Any) -> Choice | None:
+        """The number for C="auto": of the learned code, or else of the classifiers inside."""
+        how: dict[str, Any] = {"score": "top_k_accuracy@1", "metric": "top_k_accuracy@1"}
+        if self.C != AUTO or (self.learn in NORMS and self.norm_bound is None):
+            return choose_C(self, data, groups, **how)
+        worker = clone(self)
+        worker.estimator = OneVsAllClassifier() if self.estimator is None else worker.estimator
+        choice = choose_C(self, data, groups, worker=worker, param="estimator__C", **how)
+        assert choice is not None
+        inside = worker.estimator.set_params(C=choice.params["C"])
+        return replace(choice, params=choice.params | {"estimator": inside})
+
+    def _fit_checked(self, data: TrainingData, sample_weight: Any, fit_params: dict[str, Any]) -> None:
+        """Train on checked data; arguments for `estimator` are routed to it."""
         classes, weights, start = data.targets.classes, None, None
         if data.sample_weight is not None or self.class_weight is not None:
             weights = row_factors(self.class_weight, data.targets, data.sample_weight)
@@ -303,7 +330,6 @@ class OutputCodeClassifier(MetaEstimatorMixin, KernelParameters, LabelModel):
             status = watch.status
         first = CodeRound(columns, book, book.astype(np.float64), columns.certificate, columns.status, seconds)
         self._keep(data, first, rounds, status)
-        return self
 
     def generalization_bound(self, delta: float = 0.05, label: Any = None) -> GeneralizationBound:
         """Bound on the error of a learned code that holds with probability 1 − delta; usually above 1.
@@ -383,18 +409,30 @@ class OutputCodeClassifier(MetaEstimatorMixin, KernelParameters, LabelModel):
                 raise ValueError(f"OutputCodeClassifier: estimator must be None or a classifier; got {inner!r}")
             if own:
                 inner._check_parameters()
+                if AUTO in (inner.C, inner.rank_scale):
+                    raise ValueError(
+                        "OutputCodeClassifier: C and rank_scale of the estimator must be numbers; use C='auto' of "
+                        "OutputCodeClassifier"
+                    )
+                if inner.class_weight == "propensity":
+                    raise ValueError(
+                        "OutputCodeClassifier: class_weight='propensity' of the estimator is for several labels per "
+                        "row; use class_weight='balanced'"
+                    )
         drawn = isinstance(self.code, str) and self.code in DRAWN_KINDS
         prunes_inside = own and inner is not None and inner.prune not in (0, self.prune)
         norms, defaults = "learn='l1', 'l2' or 'linf'", cast(Any, type(self).__init__).__kwdefaults__
         own_cost = "for the binary classifiers, use estimator=OneVsAllClassifier(C=…)"
+        no_loss = self.C != AUTO and np.isinf(cast(float, self.C))
+        has_C = inner is None or "C" in inner.get_params()
         limited = learn == "l2" or inner is None or "max_iter" in inner.get_params()
         for name, belongs, why in (
             ("cv", learn is not None, "applies only to learned codes; set learn"),
             ("interleave", learn is not None, "applies only to learned codes; set learn"),
             ("interleave", linear, "applies only to code matrices; use kernel='linear'"),
-            ("C", learn in NORMS, f"applies only to codes with {norms}; {own_cost}"),
+            ("C", learn in NORMS or (self.C == AUTO and has_C), f"applies only to codes with {norms}; {own_cost}"),
             ("norm_bound", learn in NORMS, f"applies only to codes with {norms}"),
-            ("norm_bound", not np.isinf(self.C), "may exclude the zero-loss code that C=inf requires; set only one"),
+            ("norm_bound", not no_loss, "may exclude the zero-loss code that C=inf requires; set only one"),
             ("tol", learn in NORMS, f"applies only to codes with {norms}"),
             ("kernel", learn == "l2", "applies only to codes with learn='l2'"),
             ("max_iter", limited, "applies only to learn='l2' or to an estimator with max_iter"),

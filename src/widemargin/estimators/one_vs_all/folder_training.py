@@ -18,6 +18,7 @@ import hashlib
 import json
 import math
 import os
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -36,6 +37,7 @@ from widemargin.estimators.one_vs_all.shards import CONTINUE, STARTS_OF_MANY_LAB
 from widemargin.estimators.persistence import check_savable, load, save, stored_parameters
 from widemargin.estimators.text import with_text
 from widemargin.estimators.training import Estimator, TrainingData
+from widemargin.estimators.tuning import AUTO, Choice, choose_for_lists, using
 from widemargin.exceptions import DataFormatError, TrainingInterrupted
 from widemargin.files import refuse_input_as_output
 from widemargin.model_io import check_writable
@@ -53,6 +55,7 @@ __all__ = ["LARGE_BYTES", "LARGE_WORK", "add_names", "job_plan", "train", "write
 # 10⁸ units, 12 % more CPU (pilot labels are solved twice).
 LARGE_WORK = 1_000_000_000
 LARGE_BYTES = 256 * MEGABYTE
+CHOSEN = "chosen.json"
 BLOCK_VALUES = 1 << 22  # of rows that are normalised at a time
 
 Report = Callable[[str], None]
@@ -69,6 +72,7 @@ def train(
     memory_limit_mb: float | None = None,
     restart: bool = False,
     report: Report | None = None,
+    groups: Any = None,
 ) -> Any:
     """Train a model into a folder; a large one-vs-all training can be resumed after a kill.
 
@@ -101,6 +105,8 @@ def train(
         Whether to discard an unfinished training in the folder.
     report : callable, optional
         Called with sentences about the resources that a training in shards needs, and about its progress.
+    groups : array-like of shape (n_samples,), optional
+        Group of each row; rows of one group are held out together when C="auto" chooses.
 
     Returns
     -------
@@ -145,12 +151,13 @@ def train(
         raise DataFormatError("the data contain no labels", path=dataset.path, remedy="use labelled rows")
     if shard_size is not None and not isinstance(estimator, OneVsAllClassifier):
         raise ValueError("shard_size applies only to one-vs-all; leave it out")
+    routed = {} if groups is None else {"groups": groups}
     if not isinstance(estimator, OneVsAllClassifier) or estimator.init in STARTS_OF_MANY_LABELS:
         with WorkFolder.open(out, WorkFolder.WHOLE, restart=restart) as work, use_executor(executor):
             callback = watching_memory(memory_limit_mb, estimator.callback)
             if time_limit_s is not None:
                 callback = TimeLimit(time_limit_s, callback)
-            model = clone(estimator).set_params(callback=callback).fit(dataset.X, dataset.targets)
+            model = clone(estimator).set_params(callback=callback).fit(dataset.X, dataset.targets, **routed)
             model = _saved(model, estimator, dataset, out)
             work.remove()
         return model
@@ -158,12 +165,14 @@ def train(
     asked = (executor, shard_size, time_limit_s, memory_limit_mb) != (None, None, None, None)
     asked = asked or deadline_of(estimator.callback) < math.inf
     if asked or _is_large(checked) or (Path(out) / WORK_FOLDER).exists():
-        options = {"executor": as_executor(executor), "time_limit_s": time_limit_s, "report": report}
-        return _train_in_shards(estimator, checked, dataset, out, restart, shard_size, memory_limit_mb, **options)
+        options: dict[str, Any] = {"executor": as_executor(executor), "time_limit_s": time_limit_s, "report": report}
+        limits = shard_size, memory_limit_mb
+        return _train_in_shards(estimator, checked, dataset, out, restart, groups, *limits, **options)
     if estimator.normalize:
         checked = replace(checked, X=with_unit_rows(checked.X))
     model = clone(estimator).set_params(callback=estimator.callback)
-    model._fit_checked(checked)
+    with using(model, choose_for_lists(model, checked, groups)):
+        model._fit_checked(checked)
     return _saved(model, estimator, dataset, out)
 
 
@@ -178,8 +187,9 @@ def _saved(model: Any, estimator: Estimator, dataset: Dataset, out: str | os.Pat
     """A fitted model with the names from its data file, saved in its folder."""
     model.callback = None
     add_names(model, dataset)
-    if hasattr(estimator, "tuning_"):
-        model.tuning_ = dict(estimator.tuning_)  # how the values of the parameters were found
+    if hasattr(estimator, "tuning_"):  # how the values of the parameters were found
+        inside = {"rank_scale": model.tuning_} if hasattr(model, "tuning_") else {}
+        model.tuning_ = dict(estimator.tuning_) | inside
     model = with_text(model, dataset.text)
     save(model, out)
     return model
@@ -208,24 +218,45 @@ def _train_in_shards(
     dataset: Dataset,
     out: str | os.PathLike[str],
     restart: bool,
+    groups: Any,
     shard_size: int | None,
     memory_limit_mb: float | None,
     **options: Any,
 ) -> Any:
     """Train checked data, not normalised, in the shards of a work folder; `options` go to `ShardRun`."""
-    plan = job_plan(estimator, data, memory_limit_mb)
-    with WorkFolder.open(out, _identity(estimator, dataset, plan), restart=restart) as work:
+    planned = clone(estimator).set_params(C=1.0) if estimator.C == AUTO else estimator
+    identity = _identity(estimator, dataset, job_plan(planned, data, memory_limit_mb), groups)
+    with WorkFolder.open(out, identity, restart=restart) as work:
+        model = clone(estimator).set_params(callback=None)
+        choice = _choice(work, estimator, data, groups, options["time_limit_s"])
+        with using(model, choice):
+            plan = job_plan(model, data, memory_limit_mb)
         run = ShardRun(plan, work, callback=estimator.callback, memory_limit_mb=memory_limit_mb, **options)
         try:
             rows = write_rows(work.path / "rows", data.X, dataset.path, estimator.normalize)
             result = run.solve(rows, shard_size)
-            model = clone(estimator).set_params(callback=None)
-            model._keep(data, result)
+            with using(model, choice):
+                model._keep(data, result)
             _saved(model, estimator, dataset, out)
         except KeyboardInterrupt:
             raise TrainingInterrupted(f"{run.so_far()}; {CONTINUE}") from None
         work.remove()
     return load(out, verify=False)  # it was checked while it was written
+
+
+def _choice(
+    work: WorkFolder, estimator: OneVsAllClassifier, data: TrainingData, groups: Any, time_limit_s: float | None
+) -> Choice | None:
+    """The values for C="auto" and rank_scale="auto", which are chosen once and then kept in the work folder."""
+    kept = work.read_json(CHOSEN)
+    if kept is not None:
+        return Choice.from_dict(kept)
+    callback = estimator.callback if time_limit_s is None else TimeLimit(time_limit_s, estimator.callback)
+    model = clone(estimator).set_params(callback=callback)
+    choice = choose_for_lists(model, data, groups, normalize=estimator.normalize)
+    if choice is not None and time.monotonic() < deadline_of(callback):
+        work.write_json(CHOSEN, choice.to_dict())
+    return choice
 
 
 def job_plan(estimator: OneVsAllClassifier, data: TrainingData, memory_limit_mb: float | None) -> Plan:
@@ -235,10 +266,10 @@ def job_plan(estimator: OneVsAllClassifier, data: TrainingData, memory_limit_mb:
     return estimator._plan(data, memory_limit_mb=max(1.0, memory_limit_mb - PROCESS_MB - bytes_of(data.X) / MEGABYTE))
 
 
-def _identity(estimator: OneVsAllClassifier, dataset: Dataset, plan: Plan) -> dict[str, Any]:
+def _identity(estimator: OneVsAllClassifier, dataset: Dataset, plan: Plan, groups: Any) -> dict[str, Any]:
     """Everything that the bytes of the model depend on; a training is continued only when it is the same."""
     identity = {
-        "data": _fingerprint(dataset),
+        "data": _fingerprint(dataset, groups),
         "kind": type(estimator).__name__,
         "parameters": stored_parameters(estimator),
         "solver": plan.algorithm,
@@ -251,8 +282,8 @@ def _identity(estimator: OneVsAllClassifier, dataset: Dataset, plan: Plan) -> di
     return plain
 
 
-def _fingerprint(dataset: Dataset) -> str:
-    """A hash of rows, labels and names: that of a store's description, which has the hashes of its files."""
+def _fingerprint(dataset: Dataset, groups: Any) -> str:
+    """A hash of rows, labels, names and groups: that of a store's description, which has the hashes of its files."""
     digest = hashlib.sha256()
     if is_store(dataset.path):
         digest.update((Path(dataset.path) / STORE_FILE).read_bytes())
@@ -261,6 +292,8 @@ def _fingerprint(dataset: Dataset) -> str:
             _add_matrix(digest, matrix)
     names = [dataset.targets.classes.tolist(), dataset.feature_names, sorted(dataset.index_base.items())]
     digest.update(json.dumps(names, default=repr).encode())
+    if groups is not None:
+        digest.update(json.dumps(np.asarray(groups).tolist(), default=repr).encode())
     return digest.hexdigest()
 
 

@@ -35,6 +35,7 @@ from widemargin.estimators.training import (
     warn_if_unfinished,
     warn_of_pruned_gap,
 )
+from widemargin.estimators.tuning import AUTO, choose_C, using
 from widemargin.problems.scores import compact
 from widemargin.problems.top_k_losses import TopKHinge
 from widemargin.solvers.pruning import prune_top_k
@@ -65,8 +66,9 @@ class TopKClassifier(JointParameters, LabelModel):
     k : int, default=1
         Length of the list that should contain the true class; at least 1 and below the number of classes. k = 1 is the
         multiclass SVM of Crammer and Singer.
-    C : float, default=1.0
-        Weight of the loss against the penalty ½‖W‖²; a sum over rows, as in LIBLINEAR.
+    C : float or "auto", default=1.0
+        Weight of the loss against the penalty ½‖W‖²; a sum over rows, as in LIBLINEAR. "auto" chooses it by the top-k
+        accuracy of held-out rows, before the fit to all rows.
     loss : {"beta", "alpha"}, default="beta"
         The mean of the k largest max(0, z) (β), or the positive part of the mean of the k largest z (α). Here z = 1 +
         score of a wrong class − score of the true class.
@@ -158,7 +160,7 @@ class TopKClassifier(JointParameters, LabelModel):
     """
 
     k: int = 1
-    C: float = 1.0
+    C: float | str = 1.0
     _: KW_ONLY
     loss: str = "beta"
     smoothing: float = 0.0
@@ -171,7 +173,7 @@ class TopKClassifier(JointParameters, LabelModel):
         "smoothing": [NONNEGATIVE],
     }
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> TopKClassifier:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> TopKClassifier:
         """Train on rows with one label each.
 
         Parameters
@@ -181,10 +183,17 @@ class TopKClassifier(JointParameters, LabelModel):
         y : array-like of shape (n_samples,)
             Labels, of at least two classes.
         <row_weights_of_fit>
+        <groups_of_fit>
 
         <fitted>
         """
-        self._fit_checked(self._training_data(X, y, sample_weight))
+        data = self._training_data(X, y, sample_weight)
+        if self.C != AUTO and groups is None:
+            self._fit_checked(data)
+            return self
+        metric = f"top_k_accuracy@{self.k}"
+        with using(self, choose_C(self, data, groups, score=metric, metric=metric)):
+            self._fit_checked(data)
         return self
 
     def __sklearn_tags__(self) -> Tags:
@@ -208,7 +217,9 @@ class TopKClassifier(JointParameters, LabelModel):
             )
         y = data.targets.indices.astype(np.int64, copy=False)
         loss = TopKHinge(int(self.k), cast(Literal["alpha", "beta"], self.loss), float(self.smoothing))
-        costs = np.ascontiguousarray(self.C * row_factors(self.class_weight, data.targets, data.sample_weight))
+        costs = np.ascontiguousarray(
+            cast(float, self.C) * row_factors(self.class_weight, data.targets, data.sample_weight)
+        )
         previous = vars(self).get("_dual_point") if self.warm_start else None
         if start is None and previous is not None and np.array_equal(self.classes_, classes):
             start = previous

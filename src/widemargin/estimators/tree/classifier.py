@@ -24,6 +24,7 @@ from typing import Any, ClassVar, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils._param_validation import StrOptions
@@ -47,7 +48,9 @@ from widemargin.estimators.training import (
 )
 from widemargin.estimators.tree.model import DECISIONS, PATH_METHODS, DecisionTree, Orthogonality, TreeLabelModel
 from widemargin.estimators.tree.storage import TreeCodec
-from widemargin.estimators.tree.targets import TreeTargets, join_levels, tree_targets
+from widemargin.estimators.tree.targets import TreeTargets, join_levels, make_taxonomy, tree_targets
+from widemargin.estimators.tuning import AUTO, choose_C, using
+from widemargin.metrics import hierarchical_f1
 from widemargin.parallel import current_executor, run_tasks
 from widemargin.parallel.folders import SharedRows
 from widemargin.problems.scores import compact
@@ -108,8 +111,10 @@ class HierarchicalClassifier(JointParameters, TreeLabelModel):
     method : {"orthogonal", "per-node", "similarity", "tree-loss", "flat"}, default="orthogonal"
         How to train. The first three train the path to a label, where siblings compete; with the other two, all labels
         compete at once.
-    C : float, default=1.0
+    C : float or "auto", default=1.0
         Weight of the loss relative to the penalty; a sum over rows. The paper's C is this C times the number of rows.
+        "auto" chooses it by the hierarchical F1 of held-out rows (with several labels per row, by the share of rows for
+        which one of them is found), before the fit to all rows.
     alpha : float or "auto", default="auto"
         α of orthogonal transfer, the weight of ancestor pairs. It can be at most α*, a number that depends on the tree
         and is below 1 for three or more levels, so α = 1 is then impossible. "auto" is `alpha_share` · α*, at most 1.
@@ -255,7 +260,7 @@ class HierarchicalClassifier(JointParameters, TreeLabelModel):
     taxonomy: Any = None
     _: KW_ONLY
     method: Method = "orthogonal"
-    C: float = 1.0
+    C: float | str = 1.0
     alpha: float | Literal["auto"] = "auto"
     alpha_share: float = 0.9
     repair: Repair = "error"
@@ -290,7 +295,7 @@ class HierarchicalClassifier(JointParameters, TreeLabelModel):
         "multilabel": [StrOptions({"split", "refuse"})],
     }
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> HierarchicalClassifier:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> HierarchicalClassifier:
         """Train.
 
         Parameters
@@ -304,12 +309,28 @@ class HierarchicalClassifier(JointParameters, TreeLabelModel):
             a list of label sets: use `numpy.array(y)` for levels.
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of the rows, not negative.
+        <groups_of_fit>
 
         <fitted>
         """
         if len(getattr(y, "shape", ())) == 2:
             y = join_levels(y, self.separator)
         data = training_data(self, X, y, sample_weight, sparse=self.kernel != "precomputed")
+        if self.C != AUTO and groups is None:
+            self._fit_checked(data)
+            return self
+        # The tree of all labels: the rows of the path may lack some of its nodes.
+        taxonomy = make_taxonomy(data.targets.classes, self.separator, self.taxonomy)
+        worker = clone(self).set_params(taxonomy=taxonomy)
+        score, metric = _f1_of_nodes, "hierarchical_f1"
+        if data.targets.kind == "multilabel":
+            score, metric = _share_found, "share of rows with one label found"
+        with using(self, choose_C(self, data, groups, score=score, metric=metric, worker=worker)):
+            self._fit_checked(data)
+        return self
+
+    def _fit_checked(self, data: TrainingData) -> None:
+        """Train on checked data."""
         targets = tree_targets(
             data.targets, self.taxonomy, separator=self.separator, stop=bool(self.stop), multilabel=self.multilabel
         )
@@ -336,12 +357,11 @@ class HierarchicalClassifier(JointParameters, TreeLabelModel):
                 f"training stopped before it reached its tolerance (status: {result.status.value}); the certified "
                 f"{name} is {getattr(result.certificate, name):.2g}, tol={self.tol:g}; {ADVICE[result.status]}",
                 ConvergenceWarning,
-                stacklevel=2,
+                stacklevel=3,
             )
         if self.prune > 0:
             found = self.certificate_
-            warn_of_pruned_gap(found.primal, found.primal_before_pruning, found.dual, self.prune, stacklevel=3)
-        return self
+            warn_of_pruned_gap(found.primal, found.primal_before_pruning, found.dual, self.prune, stacklevel=4)
 
     def __sklearn_tags__(self) -> Tags:
         return tag_kernel(super().__sklearn_tags__(), self.kernel)
@@ -471,3 +491,13 @@ def _ancestor_pairs(
         return S, products
     places = penalty.paths.entries(paths.path_nodes, paths.descendant)
     return S[places], products[places]
+
+
+def _f1_of_nodes(model: Any, X: Any, y: Any) -> float:
+    """Hierarchical F1 of the predictions for rows with one label each."""
+    return float(hierarchical_f1(y, model.predict(X), model.taxonomy_))
+
+
+def _share_found(model: Any, X: Any, y: Any) -> float:
+    """Share of the rows with several labels for which one of them is predicted."""
+    return float(np.mean([label in wanted for label, wanted in zip(model.predict(X), y, strict=True)]))
