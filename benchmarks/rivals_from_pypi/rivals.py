@@ -106,18 +106,16 @@ OUR_FIT = Entry(
     grid=OUR_GRID,
 )
 OUR_DEFAULT = Entry(OURS, "the command line's defaults", "multilabel", command_line_options(), large=True)
-
-
-def our_decisions() -> list[Entry]:
-    """Our label sets at C = 1 by sign and, in versions that fit a rule, by each rule on top of the defaults."""
-    rules = {"one-vs-all at C = 1: sign": OUR_OPTIONS | {"C": 1}, OUR_DEFAULT.label: OUR_DEFAULT.options}
-    if "decision" in OneVsAllClassifier().get_params():
-        rules["one-vs-all at C = 1: sign"]["decision"] = "sign"
-        for objective in ("micro-f1", "macro-f1"):
-            rule = {"decision": "threshold", "objective": objective, "tune_decision": True}
-            rules[f"threshold: {objective}"] = OUR_DEFAULT.options | rule
-    return [Entry(OURS, label, "decisions", options, large=True) for label, options in rules.items()]
-
+FITTED = OUR_DEFAULT.options | {"decision": "threshold", "tune_decision": True}
+OUR_DECISIONS = tuple(
+    Entry(OURS, settings, "decisions", options, large=True)
+    for settings, options in (
+        ("one-vs-all at C = 1: sign", OUR_OPTIONS | {"C": 1, "decision": "sign"}),
+        (OUR_DEFAULT.settings, OUR_DEFAULT.options),
+        ("threshold: micro-f1", FITTED | {"objective": "micro-f1"}),
+        ("threshold: macro-f1", FITTED | {"objective": "macro-f1"}),
+    )
+)
 
 # LIBLINEAR's -s 2 -e 0.01 is our gradient rule with tol 0.01; -s 1 -e 0.1 are its defaults.
 ENTRIES = (
@@ -187,7 +185,7 @@ ENTRIES = (
     Entry(OURS, "per-node", "tree", {"family": "tree", "method": "per-node"}),
     Entry(OURS, "orthogonal transfer", "tree", {"family": "tree", "method": "orthogonal"}),
     Entry("hiclass", "`LocalClassifierPerParentNode(LinearSVC())`", "tree"),
-    *our_decisions(),
+    *OUR_DECISIONS,
     Entry("libmultilabel", "`train_1vsrest`: sign", "decisions", {"method": "1vsrest", "C": 1}),
     Entry("libmultilabel", "`train_thresholding`: micro + macro F1", "decisions", {"method": "thresholding", "C": 1}),
     Entry("libmultilabel", "`train_cost_sensitive`: macro F1", "decisions", {"method": "cost_sensitive", "C": 1}),

@@ -270,7 +270,7 @@ def test_a_stopped_run_is_repeated_with_another_limit_only(tmp_path, made_up):
 def test_label_sets_have_a_table(tmp_path, made_up):
     from rivals_from_pypi.measuring import run_all
     from rivals_from_pypi.page import sections
-    from rivals_from_pypi.rivals import RIVALS, our_decisions
+    from rivals_from_pypi.rivals import OUR_DECISIONS, RIVALS
 
     nothing = """
         run = Run()
@@ -279,7 +279,7 @@ def test_label_sets_have_a_table(tmp_path, made_up):
     """
     rival, entry = made_up("nothing", nothing, "decisions")
     task = task_of("multilabel")
-    results = run_all([task], [RIVALS[0], rival], [*our_decisions(), entry], tmp_path, LIMIT_S)
+    results = run_all([task], [RIVALS[0], rival], [*OUR_DECISIONS, entry], tmp_path, LIMIT_S)
     *ours, theirs = results.decisions[task.name]
     assert all(line.row["quality"]["micro-F1"] > 80.0 for line in ours)
     assert theirs.row["quality"] == {"micro-F1": 0.0, "macro-F1": 0.0}
