@@ -235,6 +235,14 @@ def test_settings_are_chosen_on_held_out_rows_and_trained_on_all_rows(tmp_path, 
     assert tuned.tuning_cpu_s == pytest.approx(spent)
 
 
+def test_every_tuned_method_has_five_settings():
+    from rivals_from_pypi.rivals import ENTRIES, RIVALS
+
+    tuned = [entry for entry in ENTRIES if entry.grid]
+    assert {len(entry.grid) + bool(entry.then) for entry in tuned} == {5}
+    assert {entry.rival for entry in tuned} == {rival.name for rival in RIVALS} - {"hiclass"}  # for trees only
+
+
 def test_held_out_rows_are_training_rows_of_the_task_and_not_of_the_tuning(tmp_path):
     from rivals_from_pypi.tasks import held_out_folder, make_folder
 
