@@ -1,8 +1,9 @@
 """Code shared by the runners: reading a task, timing, and writing the results. Needs only numpy and scipy.
 
 The Python of a rival's environment starts a runner as `run_<rival>.py TASK OUT OPTIONS`: TASK is a folder made by
-`rivals_from_pypi.tasks`, OUT a new folder, OPTIONS a JSON object. It writes `lists.npy` (n_test, k), the top labels of
-each test row (−1 for none), and `figures.json`. It does not read the true labels in TASK/truth.
+`rivals_from_pypi.tasks`, OUT a new folder, OPTIONS a JSON object. It writes `figures.json` and `lists.npy` (n_test, k),
+the top labels of each test row (−1 for none); with "decisions" as a fourth argument, `labels.npz` instead, a CSR
+indicator (n_test, n_labels) of the predicted labels. It does not read the true labels in TASK/truth.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class Run:
 
     def __init__(self) -> None:
         self.folder, self.out = Path(sys.argv[1]), Path(sys.argv[2])
-        self.options = json.loads(sys.argv[3])
+        self.options, self.decides = json.loads(sys.argv[3]), sys.argv[4:] == ["decisions"]
         about = json.loads((self.folder / "task.json").read_text())
         self.kind, self.n_labels = about["kind"], about["n_labels"]
         self.figures: dict[str, float] = {}
@@ -66,12 +67,19 @@ class Run:
         lists = np.asarray(self._timed("predict_cpu_s", make_lists), dtype=np.int64)
         return lists[:, None] if lists.ndim == 1 else lists
 
-    def finish(self, lists, model_bytes: int, package: str) -> None:
-        """Write all results, with the version of `package`."""
+    def decide(self, make_labels):
+        """Return the indicator of the predicted labels, (n_test, n_labels), from `make_labels()`, like `predict`."""
+        return sp.csr_matrix(self._timed("predict_cpu_s", make_labels), dtype=np.int8)
+
+    def finish(self, found, model_bytes: int, package: str) -> None:
+        """Write all results, with the version of `package`; `found` comes from `predict` or `decide`."""
         self.figures |= {"model_bytes": int(model_bytes), "peak_bytes": peak_bytes()}
-        np.save(self.out / "lists.npy", lists, allow_pickle=False)
-        found = self.figures | {"version": importlib.metadata.version(package)}
-        (self.out / "figures.json").write_text(json.dumps(found))
+        if self.decides:
+            sp.save_npz(self.out / "labels.npz", found)
+        else:
+            np.save(self.out / "lists.npy", found.astype(np.int32), allow_pickle=False)
+        figures = self.figures | {"version": importlib.metadata.version(package)}
+        (self.out / "figures.json").write_text(json.dumps(figures))
 
     def _timed(self, name, function):
         seconds = []

@@ -47,7 +47,7 @@ def multiclass(rows, n_features, n_labels, options):
 
 def main() -> None:
     run = Run()
-    options = run.options["options"] + " -q"
+    options = f"{run.options['options']} -c {run.options['C']} -q"
     X = sp.csr_matrix(run.X.astype(np.float64))
     if run.kind == "multilabel":
         Y, rows = run.Y, problem(np.ones(X.shape[0]), X, bias=1)

@@ -1,4 +1,4 @@
-"""LibMultiLabel's linear part: LIBLINEAR per label, or in a tree of labels."""
+"""LibMultiLabel's linear part: LIBLINEAR per label, or in a tree of labels; label sets by its ways to decide."""
 
 from __future__ import annotations
 
@@ -8,25 +8,35 @@ import scipy.sparse as sp
 from _runner import ROWS_PER_BLOCK, Run, best_places, bytes_below
 from libmultilabel import linear
 
-LIBLINEAR_OPTIONS = "-s 1 -c 1 -B 1 -e 0.1"
+LIBLINEAR_OPTIONS = "-s 1 -B 1 -e 0.1"
+
+
+class Labels(sp.csc_matrix):
+    """An indicator whose axis 2 is axis 0, as in older versions of SciPy; `train_thresholding` relies on it."""
+
+    def sum(self, axis=None, dtype=None, out=None):
+        return super().sum(0 if axis == 2 else axis, dtype, out)
 
 
 def main() -> None:
     run = Run()
     # It uses one thread per core, and no parameter changes that.
     psutil.cpu_count = lambda logical=True: 1
-    train = {"1vsrest": linear.train_1vsrest, "tree": linear.train_tree}[run.options["method"]]
+    train = getattr(linear, f"train_{run.options['method']}")
+    options = f"{LIBLINEAR_OPTIONS} -c {run.options['C']}"
     X, Y, X_test = (sp.csr_matrix(part, dtype=np.float64) for part in (run.X, run.Y, run.X_test))
-    np.random.seed(0)  # noqa: NPY002 -- its k-means uses this generator
-    model = run.train(lambda: train(Y, X, options=LIBLINEAR_OPTIONS, verbose=False))
+    np.random.seed(0)  # noqa: NPY002 -- its k-means and its folds use this generator
+    model = run.train(lambda: train(Labels(Y) if run.decides else Y, X, options=options, verbose=False))
 
-    def make_lists():
-        # Its scores are dense, so predict in blocks of rows.
-        blocks = range(0, X_test.shape[0], ROWS_PER_BLOCK)
-        scores = (linear.predict_values(model, X_test[i : i + ROWS_PER_BLOCK]) for i in blocks)
-        return np.concatenate([best_places(np.asarray(part)) for part in scores])
+    def scores():
+        # They are dense, so predict in blocks of rows.
+        for start in range(0, X_test.shape[0], ROWS_PER_BLOCK):
+            yield np.asarray(linear.predict_values(model, X_test[start : start + ROWS_PER_BLOCK]))
 
-    lists = run.predict(make_lists)
+    if run.decides:
+        lists = run.decide(lambda: sp.vstack([sp.csr_matrix(part > 0) for part in scores()], format="csr"))
+    else:
+        lists = run.predict(lambda: np.concatenate([best_places(part) for part in scores()]))
     linear.save_pipeline(str(run.out / "model"), None, model)
     run.finish(lists, bytes_below(run.out / "model"), "libmultilabel")
 

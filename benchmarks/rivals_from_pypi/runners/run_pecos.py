@@ -16,7 +16,7 @@ def main() -> None:
     def fit():
         features = LabelEmbeddingFactory.create(Y, X, method="pifa", threads=1)
         clusters = Indexer.gen(features, threads=1, seed=0)
-        return XLinearModel.train(X, Y, C=clusters, threads=1)
+        return XLinearModel.train(X, Y, C=clusters, threads=1, **run.options)
 
     model = run.train(fit)
     model.save(str(run.out / "model"))

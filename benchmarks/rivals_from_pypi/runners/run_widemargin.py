@@ -10,22 +10,25 @@ from widemargin import HierarchicalClassifier, OneVsAllClassifier, Taxonomy, Top
 
 def main() -> None:
     run = Run()
-    family, options = run.options["family"], run.options["parameters"]
+    options = {"n_jobs": 1} | run.options
+    family = options.pop("family")
     if family == "one-vs-all":
-        model, y = OneVsAllClassifier(n_jobs=1, **options), run.Y if run.kind == "multilabel" else run.y
+        model, y = OneVsAllClassifier(**options), run.Y if run.kind == "multilabel" else run.y
     elif family == "top-k":
-        model, y = TopKClassifier(n_jobs=1, **options), run.y
+        model, y = TopKClassifier(**options), run.y
     else:
         parents = {int(node): int(parent) for node, parent in enumerate(run.parents) if parent >= 0}
-        model, y = HierarchicalClassifier(Taxonomy.from_parents(parents, root=0), n_jobs=1, **options), run.y
+        model, y = HierarchicalClassifier(Taxonomy.from_parents(parents, root=0), **options), run.y
     X, X_test = run.X, run.X_test
     run.train(lambda: model.fit(X, y))
-    if family == "tree":
+    if run.decides:
+        lists = run.decide(lambda: model.predict(X_test))
+    elif family == "tree":
         lists = run.predict(lambda: model.predict(X_test))
     else:
         k = min(N_PLACES, run.n_labels)
         lists = run.predict(lambda: model.predict_topk(X_test, k).indices)
-        if family != "one-vs-all" or run.kind != "multilabel":
+        if run.kind != "multilabel":
             lists = np.asarray(model.classes_)[lists]
     run.figures["relative_gap"] = model.certificate_.relative_gap
     save(model, run.out / "model")
