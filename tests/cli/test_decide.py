@@ -99,6 +99,8 @@ def test_options_without_a_meaning_are_refused(folder, tmp_path, monkeypatch):
     assert_refused(["predict", model, data, "--decide", "--processes", 2], "decisions can only be computed in this")
     invoke("train", data, "--out", "plain")
     assert_refused(["predict", "plain", data, "--decide", "--format", "csv"], "no fixed number of columns for CSV")
-    assert_refused(["train", data, "--decision", "sign", "--min-labels", 1], "--min-labels does not apply to --decision")
+    assert_refused(
+        ["train", data, "--decision", "sign", "--min-labels", 1], "--min-labels does not apply to --decision"
+    )
     invoke("train", data, "--out", "untuned", "--decision", "threshold", "--no-tune-decision")
     assert_refused(["predict", "untuned", data, "--decide"], "tune_decision=True")

@@ -261,7 +261,9 @@ def test_a_choice_that_was_not_made_has_its_reason_and_no_curve(rows):
     X, classes = rows
     model = OneVsAllClassifier(C="auto").fit(X, label_sets(classes))  # 80 rows
     _, pictures, shown = page_of(model, X, label_sets(classes))
-    assert shown["C"].startswith('1 <span class="soft">(C = 1 was not chosen by quality: 80 rows are too few')
+    assert shown["C"].startswith(
+        '1 <span class="soft">(C = 1 was not chosen on held-out rows: there are 80 rows, too few'
+    )
     assert not any(name.startswith("tuning") for name in pictures)
 
 
