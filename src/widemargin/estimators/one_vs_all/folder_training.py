@@ -38,7 +38,7 @@ from widemargin.estimators.persistence import check_savable, load, save, stored_
 from widemargin.estimators.text import with_text
 from widemargin.estimators.training import Estimator, TrainingData
 from widemargin.estimators.tuning import AUTO, Choice, choose_for_lists, using
-from widemargin.exceptions import DataFormatError, TrainingInterrupted
+from widemargin.exceptions import DataFormatError, TrainingInterrupted, UnfinishedTrainingError
 from widemargin.files import refuse_input_as_output
 from widemargin.model_io import check_writable
 from widemargin.model_io.state import WORK_FOLDER
@@ -224,6 +224,7 @@ def _train_in_shards(
     **options: Any,
 ) -> Any:
     """Train checked data, not normalised, in the shards of a work folder; `options` go to `ShardRun`."""
+    started = time.monotonic()
     planned = clone(estimator).set_params(C=1.0) if estimator.C == AUTO else estimator
     identity = _identity(estimator, dataset, job_plan(planned, data, memory_limit_mb), groups)
     with WorkFolder.open(out, identity, restart=restart) as work:
@@ -231,7 +232,8 @@ def _train_in_shards(
         choice = _choice(work, estimator, data, groups, options["time_limit_s"])
         with using(model, choice):
             plan = job_plan(model, data, memory_limit_mb)
-        run = ShardRun(plan, work, callback=estimator.callback, memory_limit_mb=memory_limit_mb, **options)
+        options |= {"callback": estimator.callback, "memory_limit_mb": memory_limit_mb, "started": started}
+        run = ShardRun(plan, work, **options)
         try:
             rows = write_rows(work.path / "rows", data.X, dataset.path, estimator.normalize)
             result = run.solve(rows, shard_size)
@@ -254,7 +256,10 @@ def _choice(
     callback = estimator.callback if time_limit_s is None else TimeLimit(time_limit_s, estimator.callback)
     model = clone(estimator).set_params(callback=callback)
     choice = choose_for_lists(model, data, groups, normalize=estimator.normalize)
-    if choice is not None and time.monotonic() < deadline_of(callback):
+    if choice is not None and choice.stopped:  # with more time, the next run may choose other values for all shards
+        reason = "the time limit was reached" if time.monotonic() >= deadline_of(callback) else "the callback stopped"
+        raise UnfinishedTrainingError(f"{reason} while parameters were being chosen; run it again, with more time")
+    if choice is not None:
         work.write_json(CHOSEN, choice.to_dict())
     return choice
 
