@@ -446,15 +446,17 @@ def _certificate(stored: Mapping[str, Any]) -> Certificate:
 
 
 def _checked_tuning(stored: Any) -> dict[str, Any]:
-    """What `Tuning.to_dict` gave: names, values with their quality, and which were chosen; that of `rank_scale` inside.
+    """A table of values tried, that of `rank_scale` inside."""
+    own = dict(stored)
+    inside = {"rank_scale": _checked_table(own.pop("rank_scale"))} if "rank_scale" in own else {}
+    return _checked_table(own) | inside
+
+
+def _checked_table(stored: Any) -> dict[str, Any]:
+    """What `Tuning.to_dict` gave: names, values with their quality, and which were chosen.
 
     A choice that was not made has no folds and no rows.
     """
-    if "rank_scale" in stored:
-        inside = _checked_tuning(stored["rank_scale"])
-        return _checked_tuning({name: part for name, part in stored.items() if name != "rank_scale"}) | {
-            "rank_scale": inside
-        }
     params, tried, notes = (stored[name] for name in ("params", "tried", "notes"))
     words = [*params, *notes, stored["metric"]]
     if set(stored) != TUNING_KEYS or not all(isinstance(word, str) for word in words) or not params or not tried:

@@ -187,9 +187,10 @@ def _saved(model: Any, estimator: Estimator, dataset: Dataset, out: str | os.Pat
     """A fitted model with the names from its data file, saved in its folder."""
     model.callback = None
     add_names(model, dataset)
-    if hasattr(estimator, "tuning_"):  # how the values of the parameters were found
+    found = getattr(estimator, "tuning_", None)  # how the values of the parameters were found, unless by a fit
+    if found is not None and AUTO not in [getattr(estimator, name, None) for name in found["params"]]:
         inside = {"rank_scale": model.tuning_} if hasattr(model, "tuning_") else {}
-        model.tuning_ = dict(estimator.tuning_) | inside
+        model.tuning_ = dict(found) | inside
     model = with_text(model, dataset.text)
     save(model, out)
     return model
@@ -230,8 +231,8 @@ def _train_in_shards(
     with WorkFolder.open(out, identity, restart=restart) as work:
         model = clone(estimator).set_params(callback=None)
         choice = _choice(work, estimator, data, groups, options["time_limit_s"])
-        with using(model, choice):
-            plan = job_plan(model, data, memory_limit_mb)
+        chosen = {} if choice is None else choice.params
+        plan = job_plan(clone(model).set_params(**chosen), data, memory_limit_mb)
         options |= {"callback": estimator.callback, "memory_limit_mb": memory_limit_mb, "started": started}
         run = ShardRun(plan, work, **options)
         try:
