@@ -911,10 +911,13 @@ def test_a_table_in_the_right_form_is_accepted(stored_state, tmp_path):
     assert load(tmp_path).tuning_ == table
 
 
-def test_the_number_for_auto_must_be_there(stored_state, tmp_path):
+def test_the_number_for_auto_must_be_there_and_finite(stored_state, tmp_path):
     attributes = {name: value for name, value in stored_state.attributes.items() if name != "C"}
     write_model(tmp_path, replace(stored_state, attributes=attributes))
     with pytest.raises(ModelFormatError, match="'C' is missing"):
+        load(tmp_path)
+    write_model(tmp_path, replace(stored_state, attributes=attributes | {"C": math.inf}))
+    with pytest.raises(ModelFormatError, match="C must be a positive number; got inf"):
         load(tmp_path)
 
 

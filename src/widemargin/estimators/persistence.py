@@ -340,7 +340,7 @@ class Codec:
         model.n_samples_fit_ = _checked_count(attributes["n_samples"], "n_samples")
         model.status_, model.history_ = Status(attributes["status"]), History(state.history)
         model.instruction_set_ = state.instruction_set
-        model.C_ = _checked_C(attributes["C"] if model.C == "auto" else model.C)
+        model.C_ = _checked_C(attributes["C"]) if model.C == "auto" else float(model.C)
         if state.certificate is not None:
             model.certificate_ = _certificate(state.certificate)
             worst = model.certificate_.worst
@@ -406,8 +406,8 @@ def _checked_count(value: Any, name: str, least: int = 0) -> int:
 
 
 def _checked_C(value: Any) -> float:
-    """A positive number."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0.0:
+    """A positive number that `fit` can choose."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 < value < np.inf:
         raise ValueError(f"C must be a positive number; got {value!r:.50}")
     return float(value)
 
