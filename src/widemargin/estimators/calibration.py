@@ -189,10 +189,9 @@ class Calibrator:
 
     def fold_model(self) -> Any:
         """A copy of the model to be trained on other rows."""
-        quiet = {"callback": None, "warm_start": False}
         known = self.model.get_params(deep=False)
-        # The folds take the values that were chosen for all rows.
-        quiet |= {name: getattr(self.model, f"{name}_") for name in ("C", "rank_scale") if known.get(name) == "auto"}
+        # The folds take the values that were chosen for all rows, and decide nothing.
+        quiet = {"callback": None, "warm_start": False, "tune_decision": False} | self.model._chosen_numbers()
         return clone(self.model).set_params(**{name: value for name, value in quiet.items() if name in known})
 
     def evidence(self, model: Any, X: Any, y: Any, weights: Floats) -> Any:

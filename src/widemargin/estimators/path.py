@@ -451,7 +451,7 @@ class _Session:
         if sample_weight is not None:
             self.arguments["sample_weight"] = sample_weight
         self.worker = clone(estimator)
-        self.has_warm_start = "warm_start" in estimator.get_params(deep=False)
+        self.has_warm_start = _can_warm_start(estimator)
         self.warm_start = getattr(estimator, "warm_start", None)
 
     def models(self, point: dict[str, Any], thresholds: list[float] | None) -> Iterator[Any]:
@@ -468,6 +468,18 @@ class _Session:
         """The fitted model as it is now; the next fit may write into the worker's arrays."""
         model = copy.deepcopy(self.worker)
         return model.set_params(warm_start=self.warm_start) if self.has_warm_start else model
+
+
+def _can_warm_start(estimator: Estimator) -> bool:
+    """Whether it accepts `warm_start=True`; an output code of classifiers of another package has it, but refuses it."""
+    if "warm_start" not in estimator.get_params(deep=False):
+        return False
+    if hasattr(estimator, "_check_parameters"):
+        try:
+            clone(estimator).set_params(warm_start=True)._check_parameters()
+        except ValueError:
+            return False
+    return True
 
 
 class _OneVsAllSession(_Session):

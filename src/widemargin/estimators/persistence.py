@@ -340,10 +340,11 @@ class Codec:
         model.n_samples_fit_ = _checked_count(attributes["n_samples"], "n_samples")
         model.status_, model.history_ = Status(attributes["status"]), History(state.history)
         model.instruction_set_ = state.instruction_set
-        C = attributes["C"] if model.C == "auto" else model.C
-        if isinstance(C, bool) or not isinstance(C, int | float) or not C > 0.0:
-            raise ValueError(f"C must be a positive number; got {C!r:.50}")
-        model.C_ = float(C)
+        if model.C == "auto":
+            C = attributes["C"]
+            if isinstance(C, bool) or not isinstance(C, int | float) or not 0.0 < C < np.inf:
+                raise ValueError(f"C must be a positive number; got {C!r:.50}")
+        model.C_ = float(attributes["C"] if model.C == "auto" else model.C)
         if state.certificate is not None:
             model.certificate_ = _certificate(state.certificate)
             worst = model.certificate_.worst
@@ -442,15 +443,17 @@ def _certificate(stored: Mapping[str, Any]) -> Certificate:
 
 
 def _checked_tuning(stored: Any) -> dict[str, Any]:
-    """What `Tuning.to_dict` gave: names, values with their quality, and which were chosen; that of `rank_scale` inside.
+    """A table of values tried, that of `rank_scale` inside."""
+    own = dict(stored)
+    inside = {"rank_scale": _checked_table(own.pop("rank_scale"))} if "rank_scale" in own else {}
+    return _checked_table(own) | inside
+
+
+def _checked_table(stored: Any) -> dict[str, Any]:
+    """What `Tuning.to_dict` gave: names, values with their quality, and which were chosen.
 
     A choice that was not made has no folds and no rows.
     """
-    if "rank_scale" in stored:
-        inside = _checked_tuning(stored["rank_scale"])
-        return _checked_tuning({name: part for name, part in stored.items() if name != "rank_scale"}) | {
-            "rank_scale": inside
-        }
     params, tried, notes = (stored[name] for name in ("params", "tried", "notes"))
     words = [*params, *notes, stored["metric"]]
     if set(stored) != TUNING_KEYS or set(map(type, words)) != {str} or not params or not tried:

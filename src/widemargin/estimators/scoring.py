@@ -356,6 +356,11 @@ class LabelModel(CommonParameters, ClassifierMixin, BaseEstimator):
         self.calibration_ = self.calibrator.fit(X, y, method, cv, sample_weight)
         return self
 
+    def _chosen_numbers(self) -> dict[str, Any]:
+        """Parameters of a fit to other rows with the numbers that this one chose for "auto"."""
+        given = {name: getattr(self, name, None) for name in ("C", "rank_scale")}
+        return {name: getattr(self, f"{name}_") for name, value in given.items() if value == "auto"}
+
     @if_calibrated
     def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
         """Probabilities of all labels or classes.

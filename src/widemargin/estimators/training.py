@@ -308,6 +308,8 @@ def check_parameters(estimator: Trainable) -> None:
             f"{name}: kernel_params applies only to a callable kernel; for kernel={kernel!r}, use gamma, degree and "
             "coef0"
         )
+    if kernel == "precomputed" and estimator.C == "auto":
+        raise ValueError(f"{name}: C='auto' cannot hold out rows of kernel='precomputed'; give C a number")
     if kernel == "precomputed" and getattr(estimator, "normalize", False):
         raise ValueError(f"{name}: normalize=True cannot be combined with kernel='precomputed'; use normalize=False")
     if kernel != "linear" and isinstance(estimator, JointParameters) and estimator.prune > 0:

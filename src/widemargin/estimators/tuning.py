@@ -87,18 +87,22 @@ class Choice:
         The attribute `tuning_`, if parameters were chosen.
     rule : DecisionRule or None
         The attribute `decision_`, if it was chosen.
+    stopped : bool
+        Whether the callback stopped the choice: more time could lead to another one.
     """
 
     params: dict[str, Any]
     tuning: dict[str, Any] | None
     rule: DecisionRule | None = None
+    stopped: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """Plain values of a choice that was not stopped, for JSON."""
         rule, own = None, None
         if self.rule is not None:
             rule, own = self.rule.to_dict(), self.rule.label_thresholds
-        return vars(self) | {"rule": rule, "label_thresholds": None if own is None else own.tolist()}
+        own_thresholds = None if own is None else own.tolist()
+        return {"params": self.params, "tuning": self.tuning, "rule": rule, "label_thresholds": own_thresholds}
 
     @classmethod
     def from_dict(cls, stored: dict[str, Any]) -> Choice:
@@ -160,7 +164,7 @@ def choose_for_lists(model: Any, data: TrainingData, groups: Any = None, *, norm
         _refuse_groups(groups)
         return None
     params = {"C": 1.0, "rank_scale": 0.0}
-    params |= {name: getattr(model, name) for name in params if name not in wanted}
+    params |= {name: float(getattr(model, name)) for name in params if name not in wanted}
     rows, why = _hold_out(data.targets.Y, data.sample_weight, groups)
     signs = DecisionRule(model.objective, 0.0, 0.0, 0.0, 0, int(model.min_labels), model.max_labels)
     rule = signs if model.tune_decision else None
@@ -173,7 +177,7 @@ def choose_for_lists(model: Any, data: TrainingData, groups: Any = None, *, norm
     if "C" in wanted:
         tried = held.path()
         if not tried:
-            return Choice(params, _fallback("time was up before the first fit"), rule)
+            return Choice(params, _fallback("the callback or a time limit stopped the first fit"), rule, stopped=True)
         params["C"], tuning = held.best_C(tried)
     if "rank_scale" in wanted and has_scale(model, data):
         labels = held.learnable if few else held.sample
@@ -192,7 +196,7 @@ def choose_for_lists(model: Any, data: TrainingData, groups: Any = None, *, norm
         tuning = tuning | {"rank_scale": scales} if "C" in wanted else scales
     if model.tune_decision:
         rule = held.rule(params["C"], params["rank_scale"], tried) or signs
-    return Choice(params, tuning if wanted else None, rule)
+    return Choice(params, tuning if wanted else None, rule, held.stopped)
 
 
 def choose_C(
@@ -261,7 +265,7 @@ def choose_C(
             break
         measure([further])
     if not found:
-        return Choice({"C": 1.0}, _fallback("time was up before the first fit"))
+        return Choice({"C": 1.0}, _fallback("the callback or a time limit stopped the first fit"))
     near = [C for C in sorted(found) if found[C] >= NEAR_BEST * max(found.values())]
     C = min(near, key=lambda C: abs(math.log(C / unit)))
     return Choice({"C": C}, _table("C", found, metric, len(test), C))
@@ -279,21 +283,28 @@ def _refuse_groups(groups: Any) -> None:
 
 def _hold_out(Y: Any, sample_weight: Floats | None, groups: Any) -> tuple[tuple[IntArray, IntArray] | None, str]:
     """Rows to train on and held-out rows, each as often as its weight says; or None and the reason."""
-    n_rows = Y.shape[0]
+    n_rows, unlabelled = Y.shape[0], "the held-out rows and the others have no label in common"
     if sample_weight is not None and (np.asarray(sample_weight) % 1.0 != 0.0).any():
         return None, "row weights are not numbers of rows"
     if n_rows < MIN_ROWS:
         return None, f"there are {n_rows} rows, too few to hold some out (at least {MIN_ROWS} are needed)"
     share = min(max(HELD_OUT, min(MOST_HELD_OUT, FEW_HELD_OUT / n_rows)), ROWS_AT_MOST / n_rows)
     train, test = stratified_split(Y, test_size=share, groups=groups, random_state=SEED)
-    counts = np.diff(Y.indptr)
-    if counts[test].sum() == 0 or counts[train].sum() == 0:
-        return None, "the held-out rows, or the others, have no label"
+    counted = train
     if sample_weight is not None:
         weights = np.asarray(sample_weight)
-        test = np.repeat(test, weights[test].astype(np.int64))
-        if len(test) == 0 or weights[train].sum() == 0:
-            return None, "the held-out rows, or the others, have no weight"
+        counted, total = train[weights[train] > 0.0], float(np.sum(weights[test]))
+        if total == 0.0:
+            return None, unlabelled
+        # Row i as often as its weight says; of very many, an even selection.
+        n_test = int(min(total, max(len(test), ROWS_AT_MOST)))
+        places = (np.arange(n_test) + 0.5) * (total / n_test)
+        test = test[np.searchsorted(np.cumsum(weights[test]), places, side="right")]
+    known = Y[counted].indices
+    if not np.isin(Y[test].indices, known).any():
+        return None, unlabelled
+    if np.bincount(known).max() == len(known) == len(counted):
+        return None, "the rows that are not held out all have the same label"
     return (train, test), ""
 
 
@@ -375,6 +386,7 @@ class _HeldOut:
         self.learnable = np.unique(self.Y.indices)
         self.sample = self._sample()
         self.whole: dict[float, Weights | None] = {}  # fits of all labels by C
+        self.stopped = False  # by the callback
         # Many labels: the lists of a sample say nothing, and q is chosen by average precision, together with C.
         self.few = len(self.learnable) <= LABELS_AT_MOST
         given = 0.0 if model.rank_scale == AUTO else float(model.rank_scale)
@@ -391,7 +403,10 @@ class _HeldOut:
         return np.sort(np.random.default_rng(SEED).choice(self.learnable, n_labels, replace=False))
 
     def fit(self, C: float, labels: IntArray, start: Weights | None = None) -> Weights | None:
-        """Weights and intercepts of some labels, as they would be stored; None if the callback stopped the fit."""
+        """Weights and intercepts of some labels, as they would be stored; None if the callback stopped the fit.
+
+        Sets: stopped.
+        """
         classes, factors = self.data.targets.classes, self.model.class_weight
         if self.data.targets.kind != "binary":
             classes = classes[labels]
@@ -404,8 +419,10 @@ class _HeldOut:
         worker.gap_tol = None if worker.gap_tol is None else max(worker.gap_tol, LOOSE_GAP)
         plan = worker._plan(TrainingData(self.X, self.X, targets, weights), start)
         result = solve(plan, callback=progress_callback(self.model, "labels"))
-        stopped = result.status in (Status.STOPPED, Status.TIME_LIMIT)
-        return None if stopped else (result.coef, result.intercept)
+        if result.status in (Status.STOPPED, Status.TIME_LIMIT):
+            self.stopped = True
+            return None
+        return result.coef, result.intercept
 
     def weights(self, C: float, labels: IntArray, tried: dict[float, _Tried]) -> Weights | None:
         """Weights of the sampled or of all labels, from an earlier fit if there is one."""

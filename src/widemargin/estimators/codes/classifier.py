@@ -287,14 +287,25 @@ class OutputCodeClassifier(MetaEstimatorMixin, KernelParameters, LabelModel):
     def _chosen(self, data: TrainingData, groups: Any) -> Choice | None:
         """The number for C="auto": of the learned code, or else of the classifiers inside."""
         how: dict[str, Any] = {"score": "top_k_accuracy@1", "metric": "top_k_accuracy@1"}
-        if self.C != AUTO or (self.learn in NORMS and self.norm_bound is None):
+        if self.C != AUTO or self._learns_with_C():
             return choose_C(self, data, groups, **how)
-        worker = clone(self)
-        worker.estimator = OneVsAllClassifier() if self.estimator is None else worker.estimator
+        worker = clone(self).set_params(estimator=self._classifier_with(1.0))
         choice = choose_C(self, data, groups, worker=worker, param="estimator__C", **how)
         assert choice is not None
-        inside = worker.estimator.set_params(C=choice.params["C"])
-        return replace(choice, params=choice.params | {"estimator": inside})
+        return replace(choice, params=choice.params | {"estimator": self._classifier_with(choice.params["C"])})
+
+    def _classifier_with(self, C: float) -> Any:
+        """The binary classifier with this C."""
+        return (OneVsAllClassifier() if self.estimator is None else clone(self.estimator)).set_params(C=C)
+
+    def _chosen_numbers(self) -> dict[str, Any]:
+        if self.C != AUTO or self._learns_with_C():
+            return super()._chosen_numbers()
+        return {"C": 1.0, "estimator": self._classifier_with(self.C_)}
+
+    def _learns_with_C(self) -> bool:
+        """Whether C="auto" is that of the learned code."""
+        return self.learn in NORMS and self.norm_bound is None
 
     def _fit_checked(self, data: TrainingData, sample_weight: Any, fit_params: dict[str, Any]) -> None:
         """Train on checked data; arguments for `estimator` are routed to it."""

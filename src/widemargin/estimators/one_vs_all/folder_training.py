@@ -38,7 +38,7 @@ from widemargin.estimators.persistence import check_savable, load, save, stored_
 from widemargin.estimators.text import with_text
 from widemargin.estimators.training import Estimator, TrainingData
 from widemargin.estimators.tuning import AUTO, Choice, choose_for_lists, using
-from widemargin.exceptions import DataFormatError, TrainingInterrupted
+from widemargin.exceptions import DataFormatError, TrainingInterrupted, UnfinishedTrainingError
 from widemargin.files import refuse_input_as_output
 from widemargin.model_io import check_writable
 from widemargin.model_io.state import WORK_FOLDER
@@ -187,9 +187,10 @@ def _saved(model: Any, estimator: Estimator, dataset: Dataset, out: str | os.Pat
     """A fitted model with the names from its data file, saved in its folder."""
     model.callback = None
     add_names(model, dataset)
-    if hasattr(estimator, "tuning_"):  # how the values of the parameters were found
+    found = getattr(estimator, "tuning_", None)  # how the values of the parameters were found, unless by a fit
+    if found is not None and AUTO not in [getattr(estimator, name, None) for name in found["params"]]:
         inside = {"rank_scale": model.tuning_} if hasattr(model, "tuning_") else {}
-        model.tuning_ = dict(estimator.tuning_) | inside
+        model.tuning_ = dict(found) | inside
     model = with_text(model, dataset.text)
     save(model, out)
     return model
@@ -224,13 +225,15 @@ def _train_in_shards(
     **options: Any,
 ) -> Any:
     """Train checked data, not normalised, in the shards of a work folder; `options` go to `ShardRun`."""
+    started = time.monotonic()
     planned = clone(estimator).set_params(C=1.0) if estimator.C == AUTO else estimator
     identity = _identity(estimator, dataset, job_plan(planned, data, memory_limit_mb), groups)
     with WorkFolder.open(out, identity, restart=restart) as work:
         choice = _choice(work, estimator, data, groups, options["time_limit_s"])
         numbers = clone(estimator).set_params(**({} if choice is None else choice.params))
         plan = job_plan(numbers, data, memory_limit_mb)
-        run = ShardRun(plan, work, callback=estimator.callback, memory_limit_mb=memory_limit_mb, **options)
+        options |= {"callback": estimator.callback, "memory_limit_mb": memory_limit_mb, "started": started}
+        run = ShardRun(plan, work, **options)
         try:
             rows = write_rows(work.path / "rows", data.X, dataset.path, estimator.normalize)
             result = run.solve(rows, shard_size)
@@ -254,7 +257,10 @@ def _choice(
     callback = estimator.callback if time_limit_s is None else TimeLimit(time_limit_s, estimator.callback)
     model = clone(estimator).set_params(callback=callback)
     choice = choose_for_lists(model, data, groups, normalize=estimator.normalize)
-    if choice is not None and time.monotonic() < deadline_of(callback):
+    if choice is not None and choice.stopped:  # with more time, the next run may choose other values for all shards
+        reason = "the time limit was reached" if time.monotonic() >= deadline_of(callback) else "the callback stopped"
+        raise UnfinishedTrainingError(f"{reason} while parameters were being chosen; run it again, with more time")
+    if choice is not None:
         work.write_json(CHOSEN, choice.to_dict())
     return choice
 
