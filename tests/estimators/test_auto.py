@@ -174,7 +174,7 @@ def assert_fallback(model, why, C=1.0):
     assert (table["folds"], table["rows"], table["best"]) == (0, 0, 0)
     assert curve(table) == {C: None}
     (note,) = table["notes"]
-    assert note == f"C = {C:g} was not chosen by quality: {why}."
+    assert note == f"C = {C:g} was not chosen on held-out rows: {why}."
 
 
 # Average precision
@@ -450,7 +450,7 @@ def test_where_a_rank_scale_has_no_effect_it_is_0(case, C):
     assert model.rank_scale_ == 0.0
     assert not hasattr(model, "label_scale_")
     if C != AUTO:
-        assert model.tuning_["notes"] == ["rank_scale = 0 was not chosen by quality: it has no effect here."]
+        assert model.tuning_["notes"] == ["rank_scale = 0 was not chosen on held-out rows: it has no effect here."]
         assert model.C_ == C
 
 
