@@ -163,7 +163,9 @@ def test_inspect_shows_what_fit_chose(tmp_path):
 
 def test_inspect_shows_why_nothing_was_chosen(tmp_path):
     text, facts = inspected(OneVsAllClassifier(C="auto").fit(*rows()), tmp_path / "m")  # 90 rows
-    reason = "C = 1 was not chosen by quality: 90 rows are too few to hold out some; 100 are needed."
+    reason = (
+        "C = 1 was not chosen on held-out rows: there are 90 rows, too few to hold some out (at least 100 are needed)."
+    )
     assert re.search(r"│ C +│ 1 ", text)
     assert " ".join(text.split()).count(reason) == 1
     assert "Values tried" not in text

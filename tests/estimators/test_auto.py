@@ -495,6 +495,13 @@ def flat(values, prefix=""):
     return out
 
 
+def test_limits_of_any_type_can_be_part_of_a_rule():
+    options = {"min_labels": np.int64(1), "max_labels": np.int32(2), "decision": "threshold", "tune_decision": True}
+    for n_rows in (50, 200):
+        rule = OneVsAllClassifier(C=0.03, **options).fit(X[:n_rows], Y[:n_rows]).decision_
+        assert (rule.min_labels, rule.max_labels) == (1, 2)
+
+
 def test_rule_rank_scale_and_C_are_chosen_together():
     options = {"decision": "threshold", "objective": "macro-f1"}
     model = OneVsAllClassifier(C=AUTO, rank_scale=AUTO, tune_decision=True, **options).fit(X, Y)
@@ -520,7 +527,7 @@ def test_a_rule_is_for_several_labels_per_row_and_for_decisions_by_threshold():
 def test_few_rows_and_weights_that_are_not_numbers_of_rows_give_1(family):
     estimator, with_numbers, y = FAMILIES[family]
     few = clone(estimator).fit(X[:99], y[:99])
-    assert_fallback(few, "99 rows are too few to hold out some; 100 are needed")
+    assert_fallback(few, "there are 99 rows, too few to hold some out (at least 100 are needed)")
     assert_array_equal(few.decision_function(X), with_numbers(few).fit(X[:99], y[:99]).decision_function(X))
     weights = np.full(200, 0.5)
     assert_fallback(clone(estimator).fit(X, y, sample_weight=weights), "row weights are not numbers of rows")
@@ -530,7 +537,7 @@ def test_few_rows_and_weights_that_are_not_numbers_of_rows_give_1(family):
 def test_the_rule_of_a_choice_that_is_not_made_is_the_sign():
     options = {"decision": "threshold", "tune_decision": True, "min_labels": 1}
     model = OneVsAllClassifier(C=AUTO, **options).fit(X[:80], Y[:80])
-    assert_fallback(model, "80 rows are too few to hold out some; 100 are needed")
+    assert_fallback(model, "there are 80 rows, too few to hold some out (at least 100 are needed)")
     rule = model.decision_
     assert (rule.threshold, rule.q, rule.n_rows, rule.min_labels) == (0.0, 0.0, 0, 1)
     scores = X @ model.coef_.T + model.intercept_
@@ -837,6 +844,8 @@ TABLE = {"params": ["C"], "tried": [{"values": {"C": 1.0}, "mean": 0.5, "low": N
 TABLE |= {"folds": 1, "rows": 20, "best": 0, "notes": []}
 INSIDE = TABLE | {"params": ["rank_scale"]}
 INSIDE |= {"tried": [{"values": {"rank_scale": 0.1}, "mean": 0.5, "low": None, "high": None}]}
+UNMADE = TABLE | {"folds": 0, "rows": 0}
+UNMADE |= {"tried": [{"values": {"C": 1.0}, "mean": None, "low": None, "high": None}]}
 LIES = {
     "C missing": ({"C": None}, "C must be a positive number; got None"),
     "C text": ({"C": "1.0"}, "C must be a positive number; got '1.0'"),
@@ -860,7 +869,9 @@ LIES = {
     "best negative": ({"tuning": TABLE | {"best": -1}}, "index of the best value must be an integer"),
     "best truth": ({"tuning": TABLE | {"best": True}}, "index of the best value must be an integer"),
     "folds negative": ({"tuning": TABLE | {"folds": -1}}, "number of folds must be an integer"),
-    "rows of no folds": ({"tuning": TABLE | {"rows": -5, "folds": 0}}, "number of held-out rows must be an integer"),
+    "rows of no folds": ({"tuning": UNMADE | {"rows": 20}}, "has no folds, but rows or values that were measured"),
+    "values of no folds": ({"tuning": TABLE | {"folds": 0, "rows": 0}}, "has no folds, but rows or values"),
+    "rows of one fold": ({"tuning": TABLE | {"rows": -5}}, "number of held-out rows must be an integer"),
     "value text": (
         {"tuning": TABLE | {"tried": [{"values": {"C": "big"}, "mean": 0.5, "low": None, "high": None}]}},
         "values in the tuning record must be numbers",
@@ -882,6 +893,7 @@ LIES = {
     "decision q": ("q", -1.0),
     "decision objective": ("objective", "accuracy"),
     "decision rows": ("n_rows", -1),
+    "decision of no rows": ("n_rows", 0),
     "decision limits": ("max_labels", 0),
 }
 
@@ -905,8 +917,8 @@ def test_a_stored_choice_that_means_nothing_is_refused(stored_state, tmp_path, l
         load(tmp_path)
 
 
-def test_a_table_in_the_right_form_is_accepted(stored_state, tmp_path):
-    table = TABLE | {"rank_scale": INSIDE}
+@pytest.mark.parametrize("table", [TABLE, UNMADE, TABLE | {"rank_scale": INSIDE}], ids=["C", "not made", "both"])
+def test_a_table_in_the_right_form_is_accepted(stored_state, tmp_path, table):
     write_model(tmp_path, replace(stored_state, attributes=stored_state.attributes | {"tuning": table}))
     assert load(tmp_path).tuning_ == table
 

@@ -138,6 +138,9 @@ class DecisionRule:
         own = self.label_thresholds
         if own is not None and not (own.ndim == 1 and own.dtype == np.float64 and np.isfinite(own).all()):
             raise ValueError("label_thresholds of a decision rule must be a vector of finite numbers in float64")
+        chosen = (self.q, self.threshold, self.value) != (0, 0, 0) or own is not None or self.acceptance is not None
+        if self.n_rows == 0 and chosen:
+            raise ValueError("a decision rule that was chosen on n_rows=0 rows can only be that of the sign")
 
     def score_thresholds(self, coef: Any) -> Floats:
         """The threshold on the unscaled score of each label, for a model with these weights, shape (n_labels,)."""

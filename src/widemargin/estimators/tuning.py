@@ -166,7 +166,8 @@ def choose_for_lists(model: Any, data: TrainingData, groups: Any = None, *, norm
     params = {"C": 1.0, "rank_scale": 0.0}
     params |= {name: float(getattr(model, name)) for name in params if name not in wanted}
     rows, why = _hold_out(data.targets.Y, data.sample_weight, groups)
-    signs = DecisionRule(model.objective, 0.0, 0.0, 0.0, 0, int(model.min_labels), model.max_labels)
+    most = None if model.max_labels is None else int(model.max_labels)
+    signs = DecisionRule(model.objective, 0.0, 0.0, 0.0, 0, int(model.min_labels), most)
     rule = signs if model.tune_decision else None
     if rows is None:
         return Choice(params, _fallback(why) if wanted else None, rule)
