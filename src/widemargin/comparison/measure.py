@@ -100,7 +100,7 @@ class Fold(NamedTuple):
     def split(cls, X: Any, y: Any, train: Ints, test: Ints, groups: Any = None) -> Fold:
         """These rows for training, and these held out."""
         parts = (_safe_indexing(part, rows) for rows in (train, test) for part in (X, y))
-        return cls(*parts, None if groups is None else groups[train])
+        return cls(*parts)._replace(groups=None if groups is None else groups[train])
 
     def transformed(self, transformer: Any) -> Fold:
         """The fold with rows made by a transformer that is fitted on its training rows; the fold itself without one."""

@@ -201,7 +201,7 @@ def make_folds(
         if isinstance(cv, bool) or not 2 <= cv <= n_rows:
             raise ValueError(f"cv must be a splitter or an integer between 2 and the number of rows; got {cv!r}")
         if several or groups is not None:
-            splitter = StratifiedLabelKFold(cv, random_state=seed)
+            splitter = StratifiedLabelKFold(int(cv), random_state=seed)
         else:
             splitter = StratifiedKFold(cv, shuffle=seed is not None, random_state=seed)
     elif groups is not None and not hasattr(cv, "split"):
