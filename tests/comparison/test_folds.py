@@ -158,6 +158,11 @@ def test_groups_that_cannot_be_split_are_named(name, groups, message):
         RUNS[name](SETS, 3, groups=groups)
 
 
+def test_a_search_within_a_single_group_is_an_error():
+    with pytest.raises(ValueError, match="the training rows are a single group, so none can be held out to choose C"):
+        run_compare(CLASSES, 2, groups=np.arange(N_ROWS) // N_CLASSES % 2)
+
+
 def test_groups_without_effect_are_refused():
     with pytest.raises(ValueError, match="groups has no effect without cross-validation; pass cv"):
         run_path(SETS, None, groups=GROUPS)

@@ -267,6 +267,18 @@ def test_a_choice_that_was_not_made_has_its_reason_and_no_curve(rows):
     assert not any(name.startswith("tuning") for name in pictures)
 
 
+def test_hostile_names_in_the_table_of_values_are_text():
+    model, X, Y = tuned(C=0.5)
+    row = {"values": {HOSTILE[1]: 0.5, HOSTILE[0]: 1}, "mean": 0.5, "low": 0.4, "high": 0.6}
+    table = {"params": [HOSTILE[1], HOSTILE[0]], "tried": [row, row], "folds": 2, "rows": 9, "best": 0}
+    model.tuning_ = table | {"metric": HOSTILE[1], "notes": [HOSTILE[2]]}
+    html, pictures, _ = page_of(model, X, Y)
+    assert pictures[2] == f"tuning-{HOSTILE[1]}"
+    assert re.findall(r"<script[^>]*>", html) == ["<script>"]
+    assert html.count("</style>") == 1
+    assert "\x00" not in html
+
+
 def test_numbers_that_were_given_are_only_among_the_parameters():
     _, pictures, shown = page_of(*tuned(C=0.5))
     assert "C" not in shown

@@ -19,7 +19,7 @@ from widemargin.model_io.state import MANIFEST
 from widemargin.parallel.work_folder import WorkFolder
 from widemargin.problems.tree_factor import TreeWeights
 
-__all__ = ["run"]
+__all__ = ["print_choice", "run"]
 
 
 def run(given: Given) -> None:
@@ -50,10 +50,10 @@ def run(given: Given) -> None:
         from widemargin.comparison import Tuning
 
         for table in Tuning.from_dict(summary["tuning"]).tables:
-            _print_choice(table)
+            print_choice(table)
 
 
-def _print_choice(found: Any) -> None:
+def print_choice(found: Any) -> None:
     """The values tried, the chosen ones in bold, and the reason; only the reason if nothing was tried."""
     from rich.table import Table
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from widemargin.cli import console, inputs
+from widemargin.cli.inspect import print_choice
 from widemargin.cli.options import OPTIONS_OF, Given, executor_of, make_estimator
 from widemargin.data.load import Dataset, label_files
 from widemargin.estimators.one_vs_all.folder_training import train
@@ -18,7 +19,7 @@ from widemargin.files import refuse_input_as_output
 from widemargin.model_io import check_writable, folder_size
 from widemargin.solvers.limits import TimeLimit
 
-__all__ = ["print_tuning", "run"]
+__all__ = ["run"]
 
 CALIBRATION_FOLDS = 3
 DECIDING = ("objective", "per_label_thresholds", "min_labels", "max_labels", "precision_target", "tune_decision")
@@ -48,7 +49,7 @@ def run(given: Given) -> None:
         X, vectorizer = (dataset.X, None) if spec is None else (_texts(given, spec), inputs.vectorizer_of(given))
         tuning = with_best_values(estimator, X, dataset.targets.labels, vectorizer, groups, given)
         if not given.json:
-            print_tuning(tuning)
+            print_choice(tuning)
     wall, cpu = time.perf_counter(), time.process_time()
     with console.progress_bar("Training") as callback:
         if given.time_limit is not None:
@@ -201,21 +202,3 @@ def with_best_values(estimator: LabelModel, X: Any, y: Any, vectorizer: Any, gro
     estimator.set_params(**({"C": 1.0} if estimator.C == "auto" else {}) | found.best)
     estimator.tuning_ = found.to_dict()
     return found
-
-
-def print_tuning(found: Any) -> None:
-    """The values tried, the chosen ones in bold, and the reason."""
-    from rich.table import Table
-
-    from widemargin.comparison.result import NAMES
-
-    folds = f"{found.n_folds} folds" if found.n_folds > 1 else "one fold"
-    table = Table(title=f"Values tried, {folds}", title_justify="left", title_style="bold")
-    for name in (*(NAMES.get(name, name) for name in found.params), found.metric):
-        table.add_column(name, justify="right", no_wrap=True)
-    for index, (values, quality) in enumerate(zip(found.tried, found.quality, strict=True)):
-        measured = "no time" if quality is None else f"{quality.mean:.4f} ± {quality.high - quality.mean:.4f}"
-        cells = [*(f"{value:.4g}" for value in values.values()), measured]
-        table.add_row(*cells, style="bold" if index == found.best_index else None)
-    for line in (table, found.reason, *found.notes):
-        console.output().print(line)

@@ -293,7 +293,12 @@ class _Run:
             seed = self.task.seed + number
             n_parts = SEARCH_FOLDS
             if fold.groups is not None:
-                n_parts = max(2, min(n_parts, len(np.unique(fold.groups))))
+                n_parts = min(n_parts, len(np.unique(fold.groups)))
+                if n_parts < 2:  # with a cv of 2, or test rows: otherwise, every fold has a group
+                    raise ValueError(
+                        "the training rows are a single group, so none can be held out to choose C; use more groups or "
+                        "a larger cv"
+                    )
             rows = splits(n_parts, fold.y, _num_samples(fold.X), self.task.kind, seed, fold.groups)[0]
             inner = Fold.split(fold.X, fold.y, *rows).transformed(self.transformer)
         return fold.transformed(self.transformer), inner

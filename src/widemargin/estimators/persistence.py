@@ -469,7 +469,7 @@ def _checked_table(stored: Any) -> dict[str, Any]:
     was_chosen = stored["folds"] != 0
     if was_chosen and tried[stored["best"]]["mean"] is None:
         raise ValueError("the best value in the tuning record was not measured")
-    if not was_chosen and (stored["rows"] != 0 or any(row["mean"] is not None for row in tried)):
+    if not was_chosen and (stored["rows"] != 0 or not notes or any(row["mean"] is not None for row in tried)):
         raise ValueError("the tuning record has no folds, but rows or values that were measured")
     _checked_count(stored["folds"], "the number of folds", int(was_chosen))
     _checked_count(stored["rows"], "the number of held-out rows", int(was_chosen))

@@ -170,30 +170,27 @@ def choose_for_lists(model: Any, data: TrainingData, groups: Any = None, *, norm
     signs = DecisionRule(model.objective, 0.0, 0.0, 0.0, 0, int(model.min_labels), most)
     rule = signs if model.tune_decision else None
     if rows is None:
-        return Choice(params, _fallback(why) if wanted else None, rule)
+        tuning = _fallback(why) if "C" in wanted else _fallback(why, "rank_scale", 0.0)
+        return Choice(params, tuning if wanted else None, rule)
     held = _HeldOut(model, data, *rows, normalize)
-    few = held.few
     tuning = _fallback("it has no effect here", "rank_scale", 0.0)
     tried: dict[float, _Tried] = {}
     if "C" in wanted:
         tried = held.path()
         if not tried:
             return Choice(params, _fallback("the callback or a time limit stopped the first fit"), rule, stopped=True)
-        params["C"], tuning = held.best_C(tried)
+        params["C"] = held.best_C(tried)
+        tuning = held.table(tried, params["C"])
     if "rank_scale" in wanted and has_scale(model, data):
-        labels = held.learnable if few else held.sample
+        labels = held.learnable if held.few else held.sample
         scales = held.best_scale(params["C"], labels, tried)
-        params["rank_scale"] = best_value(scales)
-        if few and "C" in wanted and params["C"] != held.unit:
+        if held.few and "C" in wanted and params["C"] != held.unit:
             plain = held.best_scale(held.unit, labels, tried)
-            if plain["tried"][0]["mean"] > max(row["mean"] for row in scales["tried"]):
-                scales, params = plain, {"C": held.unit, "rank_scale": best_value(plain)}
-                tuning["best"] = [best_value(tuning | {"best": place}) for place in range(len(tuning["tried"]))].index(
-                    held.unit
-                )
-                tuning["notes"].append(
-                    f"C = {held.unit:.4g} has better lists than the C of the best average precision."
-                )
+            both = plain["folds"] > 0 and scales["folds"] > 0
+            if both and plain["tried"][0]["mean"] > max(row["mean"] for row in scales["tried"]):
+                scales, params["C"], tuning = plain, held.unit, held.table(tried, held.unit)
+                tuning["notes"].append(f"C = {held.unit:.4g} has better lists than the smallest C that is nearly best.")
+        (params["rank_scale"],) = scales["tried"][scales["best"]]["values"].values()
         tuning = tuning | {"rank_scale": scales} if "C" in wanted else scales
     if model.tune_decision:
         rule = held.rule(params["C"], params["rank_scale"], tried) or signs
@@ -329,12 +326,6 @@ def _table(param: str, found: dict[float, float], metric: str, n_rows: int, best
         "best": values.index(best),
         "notes": [],
     }
-
-
-def best_value(table: dict[str, Any]) -> float:
-    """The value that a table of `tuning_` says was chosen."""
-    (value,) = table["tried"][table["best"]]["values"].values()
-    return float(value)
 
 
 def _beyond(found: dict[float, float], near: float = 1.0) -> float | None:
@@ -479,14 +470,18 @@ class _HeldOut:
         factors = {q: rank_scales(weights[0], q).astype(np.float32) for q in scales}
         return {q: self.precision_of_pairs((scores + 1.0) * factor, self.sample) for q, factor in factors.items()}
 
-    def best_C(self, tried: dict[float, _Tried]) -> tuple[float, dict[str, Any]]:
-        """The smallest C whose average precision is nearly the best, and the table for `tuning_`."""
+    def best_C(self, tried: dict[float, _Tried]) -> float:
+        """The smallest C whose average precision is nearly the best."""
+        enough = NEAR_BEST * max(fit.average_precision for fit in tried.values())
+        return min(C for C, fit in tried.items() if fit.average_precision >= enough)
+
+    def table(self, tried: dict[float, _Tried], C: float) -> dict[str, Any]:
+        """The values of C that were tried, as a table for `tuning_` with this one as the choice."""
         found = {C: fit.average_precision for C, fit in tried.items()}
-        best = min(C for C in found if found[C] >= NEAR_BEST * max(found.values()))
-        return best, _table("C", found, "average_precision", len(self.test), best) | self.notes("C", self.sample)
+        return _table("C", found, "average_precision", len(self.test), C) | self.notes("C", self.sample)
 
     def best_scale(self, C: float, labels: IntArray, tried: dict[float, _Tried]) -> dict[str, Any]:
-        """The rank scales tried at this C, as a table for `tuning_`; only 0 if the callback stopped the fit.
+        """The rank scales tried at this C, as a table for `tuning_`.
 
         With all labels, the lists decide. Those of a sample say nothing, because a label has few others to compete
         with: on yso-finna-en, they prefer q = 0 and the smallest C. Average precision then decides.
@@ -494,14 +489,15 @@ class _HeldOut:
         sampled, weights = len(labels) < len(self.learnable), self.weights(C, labels, tried)
         kind, places = self.metric
         name = "average_precision" if sampled else f"{kind}@{','.join(map(str, places))}"
-        found = {0.0: 0.0}
-        if weights is not None and sampled:
+        if weights is None:
+            return _fallback("the callback or a time limit stopped the fit", "rank_scale", 0.0)
+        if sampled:
             found = self.precisions(weights, SCALES)
-        elif weights is not None:
+        else:
             scores = self.scores(weights)
             factors = {q: rank_scales(weights[0], q).astype(np.float32) for q in SCALES}
             found = {q: self.quality_of_lists((scores + 1.0) * factor, labels) for q, factor in factors.items()}
-        smooth = np.polyval(np.polyfit(list(found), list(found.values()), 2), list(found)) if weights else [0.0]
+        smooth = np.polyval(np.polyfit(list(found), list(found.values()), 2), list(found))
         best = list(found)[int(np.argmax(smooth))]
         return _table("rank_scale", found, name, len(self.test), best) | self.notes("rank_scale", labels)
 

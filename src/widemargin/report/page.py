@@ -215,9 +215,9 @@ def _choices_of(model: Any) -> list[Fact]:
     facts = []
     for param, name in (("C", "C"), ("rank_scale", "Rank scale")):
         value, table = getattr(model, f"{param}_", None), chosen.get(param)
-        if table is not None:
+        if table is not None and value is not None:
             note = f"chosen on {table.n_rows:,} held-out rows" if table.n_folds else table.reason.removesuffix(".")
-            facts.append(Fact(name, f"{value:.4g}", note))
+            facts.append(Fact(name, f"{value:.4g}", short_text(note)))
         elif param == "rank_scale" and value:
             facts.append(Fact(name, f"{value:.4g}"))
     return facts

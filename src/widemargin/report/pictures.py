@@ -30,7 +30,17 @@ from widemargin.displays import (
     TopKAccuracyDisplay,
     TreeConfusionDisplay,
 )
-from widemargin.displays._axes import BLUE, GREEN, GREY, PURPLE, SERIES, VERMILION, import_matplotlib, short_text
+from widemargin.displays._axes import (
+    BLUE,
+    GREEN,
+    GREY,
+    PURPLE,
+    SERIES,
+    VERMILION,
+    import_matplotlib,
+    short_name,
+    short_text,
+)
 from widemargin.displays.trees import where_paths_part
 from widemargin.estimators.tree.model import path_proba
 from widemargin.report.outcome import Outcome
@@ -44,6 +54,7 @@ INCHES_PER_LINE = 0.17
 DEPTHS = (1, 3, 5)
 LOGARITHMIC = ("C", "estimator__C")
 LINES = ("-", "--", ":")
+LONGEST_NAME, LONGEST_REASON = 40, 600
 MOST_PROBABILITIES = 20_000_000  # 160 MB
 INK = "#1b1c1d"
 VARIABLES = {
@@ -227,10 +238,11 @@ def _of_tuning(outcome: Outcome) -> Iterator[Picture]:
     stored = getattr(outcome.model, "tuning_", None)
     for table in () if stored is None else Tuning.from_dict(stored).tables:
         if sum(quality is not None for quality in table.quality) > 1:
-            name = NAMES.get(table.params[0], table.params[0])
-            caption = f"Quality on held-out rows; the circle marks the choice. {' '.join((table.reason, *table.notes))}"
-            title = f"The choice of {name}"
-            yield Picture(f"tuning-{table.params[0]}", title, caption, partial(draw_tuning, found=table))
+            param = short_text(table.params[0], LONGEST_NAME)
+            why = short_text(" ".join((table.reason, *table.notes)), LONGEST_REASON)
+            caption = f"Quality on held-out rows; the circle marks the choice. {why}"
+            title = f"The choice of {NAMES.get(param, param)}"
+            yield Picture(f"tuning-{param}", title, caption, partial(draw_tuning, found=table))
 
 
 def draw_tuning(ax: Any, found: Tuning) -> None:
@@ -240,6 +252,7 @@ def draw_tuning(ax: Any, found: Tuning) -> None:
     for values, quality in zip(found.tried, found.quality, strict=True):
         if quality is not None:
             name = ", ".join(f"{NAMES.get(other, other)} = {values[other]:.4g}" for other in others)
+            name = short_name(name, LONGEST_NAME)
             lines.setdefault(name, []).append((values[first], quality.mean))
     for number, (name, points) in enumerate(lines.items()):
         style = {"color": SERIES[number % len(SERIES)], "linestyle": LINES[number // len(SERIES) % len(LINES)]}
@@ -251,8 +264,8 @@ def draw_tuning(ax: Any, found: Tuning) -> None:
     ax.plot(found.best[first], best.mean, color=INK, marker="o", markersize=7, fillstyle="none", linestyle="none")
     if first in LOGARITHMIC:
         ax.set_xscale("log")
-    ax.set_xlabel(NAMES.get(first, first))
-    ax.set_ylabel(found.metric)
+    ax.set_xlabel(short_name(NAMES.get(first, first), LONGEST_NAME))
+    ax.set_ylabel(short_name(found.metric, LONGEST_NAME))
 
 
 def _of_training(outcome: Outcome) -> Iterator[Picture]:

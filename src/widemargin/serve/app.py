@@ -323,7 +323,7 @@ class ModelFacts(BaseModel):
     C: float | None = Field(description="The C that the model was trained with, also if it was chosen by fit.")
     rank_scale: float | None = Field(description="The exponent q of the rank scale; null if the method has none.")
     decision: str | None = Field(
-        description="The rule that decides which labels are predicted; null if it is the sign."
+        description="The rule that decides which labels are predicted; null if none was chosen."
     )
 
 
