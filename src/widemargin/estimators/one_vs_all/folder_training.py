@@ -233,8 +233,9 @@ def _train_in_shards(
         choice = _choice(work, estimator, data, groups, options["time_limit_s"])
         chosen = {} if choice is None else choice.params
         plan = job_plan(clone(model).set_params(**chosen), data, memory_limit_mb)
-        options |= {"callback": estimator.callback, "memory_limit_mb": memory_limit_mb, "started": started}
-        run = ShardRun(plan, work, **options)
+        if options["time_limit_s"] is not None:
+            options["time_limit_s"] = max(0.0, options["time_limit_s"] - (time.monotonic() - started))
+        run = ShardRun(plan, work, callback=estimator.callback, memory_limit_mb=memory_limit_mb, **options)
         try:
             rows = write_rows(work.path / "rows", data.X, dataset.path, estimator.normalize)
             result = run.solve(rows, shard_size)
