@@ -1008,7 +1008,7 @@ def test_a_stop_during_the_choice_keeps_nothing_of_it(tmp_path, stop):
     if stop == "time limit":
         limit = {"time_limit_s": 0.0}
     callbacks = {"time limit of the callback": TimeLimit(0.0), "callback": lambda progress: True}
-    reason = "the callback stopped" if stop == "callback" else "the time limit was reached"
+    reason = "the callback stopped training" if stop == "callback" else "the time limit was reached"
     with pytest.raises(UnfinishedTrainingError, match=f"{reason} while parameters were being chosen; run it again"):
         train(clone(estimator).set_params(callback=callbacks.get(stop)), rows, tmp_path / "a", shard_size=1, **limit)
     assert not list((tmp_path / "a").rglob("chosen.json"))

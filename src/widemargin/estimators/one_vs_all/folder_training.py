@@ -259,7 +259,8 @@ def _choice(
     model = clone(estimator).set_params(callback=callback)
     choice = choose_for_lists(model, data, groups, normalize=estimator.normalize)
     if choice is not None and choice.stopped:  # with more time, the next run may choose other values for all shards
-        reason = "the time limit was reached" if time.monotonic() >= deadline_of(callback) else "the callback stopped"
+        is_late = time.monotonic() >= deadline_of(callback)
+        reason = "the time limit was reached" if is_late else "the callback stopped training"
         raise UnfinishedTrainingError(f"{reason} while parameters were being chosen; run it again, with more time")
     if choice is not None:
         work.write_json(CHOSEN, choice.to_dict())
