@@ -1018,6 +1018,15 @@ def test_a_stop_during_the_choice_keeps_nothing_of_it(tmp_path, stop):
     assert contents(tmp_path / "a") == contents(tmp_path / "b")
 
 
+def test_a_choice_among_the_first_values_is_not_kept(tmp_path, stop_after):
+    stopped = OneVsAllClassifier(C=AUTO, callback=stop_after(2))
+    with pytest.raises(UnfinishedTrainingError, match="the callback stopped training while parameters were being"):
+        train(stopped, (LARGER_X, LARGER_Y), tmp_path / "a", shard_size=1)
+    assert not list((tmp_path / "a").rglob("chosen.json"))
+    model = train(OneVsAllClassifier(C=AUTO), (LARGER_X, LARGER_Y), tmp_path / "a", shard_size=1)
+    assert model.tuning_ == OneVsAllClassifier(C=AUTO).fit(LARGER_X, LARGER_Y).tuning_
+
+
 def test_the_time_limit_covers_the_choice_and_the_shards(tmp_path, monkeypatch):
     now, choose = [1000.0], folder_training.choose_for_lists
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
