@@ -398,7 +398,7 @@ def test_the_first_C_is_taken_if_its_lists_are_better():
     assert 0.9 * unit > plain.C_
     assert pytest.approx(unit, rel=0.05) == model.C_
     assert list(curve(model.tuning_))[model.tuning_["best"]] == model.C_
-    assert model.tuning_["notes"] == [f"C = {model.C_:.4g} has better lists than the C of the best average precision."]
+    assert model.tuning_["notes"] == [f"C = {model.C_:.4g} has better lists than the smallest C that is nearly best."]
 
     def quality(C, q):
         fitted = OneVsAllClassifier(C=C, rank_scale=q).fit(X[train_rows], Y[train_rows])
@@ -620,7 +620,10 @@ def test_after_a_stop_the_values_tried_so_far_decide(stop_after):
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_a_stop_while_the_rank_scale_or_the_rule_is_chosen_leaves_0_and_the_sign(stop_after):
     model = OneVsAllClassifier(rank_scale=AUTO, callback=stop_after(0)).fit(LARGER_X, LARGER_Y)
-    assert (model.rank_scale_, curve(model.tuning_)) == (0.0, {0.0: 0.0})
+    assert model.rank_scale_ == 0.0
+    assert model.tuning_["notes"] == [
+        "rank_scale = 0 was not chosen on held-out rows: the callback or a time limit stopped the fit."
+    ]
     options = {"decision": "threshold", "tune_decision": True}
     model = OneVsAllClassifier(callback=stop_after(0), **options).fit(LARGER_X, LARGER_Y)
     assert (model.decision_.threshold, model.decision_.n_rows) == (0.0, 0)
@@ -844,7 +847,7 @@ TABLE = {"params": ["C"], "tried": [{"values": {"C": 1.0}, "mean": 0.5, "low": N
 TABLE |= {"folds": 1, "rows": 20, "best": 0, "notes": []}
 INSIDE = TABLE | {"params": ["rank_scale"]}
 INSIDE |= {"tried": [{"values": {"rank_scale": 0.1}, "mean": 0.5, "low": None, "high": None}]}
-UNMADE = TABLE | {"folds": 0, "rows": 0}
+UNMADE = TABLE | {"folds": 0, "rows": 0, "notes": ["there are too few rows"]}
 UNMADE |= {"tried": [{"values": {"C": 1.0}, "mean": None, "low": None, "high": None}]}
 LIES = {
     "C missing": ({"C": None}, "C must be a positive number; got None"),
@@ -1008,7 +1011,7 @@ def test_a_stop_during_the_choice_keeps_nothing_of_it(tmp_path, stop):
     if stop == "time limit":
         limit = {"time_limit_s": 0.0}
     callbacks = {"time limit of the callback": TimeLimit(0.0), "callback": lambda progress: True}
-    reason = "the callback stopped" if stop == "callback" else "the time limit was reached"
+    reason = "the callback stopped training" if stop == "callback" else "the time limit was reached"
     with pytest.raises(UnfinishedTrainingError, match=f"{reason} while parameters were being chosen; run it again"):
         train(clone(estimator).set_params(callback=callbacks.get(stop)), rows, tmp_path / "a", shard_size=1, **limit)
     assert not list((tmp_path / "a").rglob("chosen.json"))
@@ -1016,6 +1019,15 @@ def test_a_stop_during_the_choice_keeps_nothing_of_it(tmp_path, stop):
     train(estimator, rows, tmp_path / "a", shard_size=1)
     train(estimator, rows, tmp_path / "b")
     assert contents(tmp_path / "a") == contents(tmp_path / "b")
+
+
+def test_a_choice_among_the_first_values_is_not_kept(tmp_path, stop_after):
+    stopped = OneVsAllClassifier(C=AUTO, callback=stop_after(2))
+    with pytest.raises(UnfinishedTrainingError, match="the callback stopped training while parameters were being"):
+        train(stopped, (LARGER_X, LARGER_Y), tmp_path / "a", shard_size=1)
+    assert not list((tmp_path / "a").rglob("chosen.json"))
+    model = train(OneVsAllClassifier(C=AUTO), (LARGER_X, LARGER_Y), tmp_path / "a", shard_size=1)
+    assert model.tuning_ == OneVsAllClassifier(C=AUTO).fit(LARGER_X, LARGER_Y).tuning_
 
 
 def test_the_time_limit_covers_the_choice_and_the_shards(tmp_path, monkeypatch):

@@ -232,8 +232,9 @@ def _train_in_shards(
         choice = _choice(work, estimator, data, groups, options["time_limit_s"])
         numbers = clone(estimator).set_params(**({} if choice is None else choice.params))
         plan = job_plan(numbers, data, memory_limit_mb)
-        options |= {"callback": estimator.callback, "memory_limit_mb": memory_limit_mb, "started": started}
-        run = ShardRun(plan, work, **options)
+        if options["time_limit_s"] is not None:
+            options["time_limit_s"] = max(0.0, options["time_limit_s"] - (time.monotonic() - started))
+        run = ShardRun(plan, work, callback=estimator.callback, memory_limit_mb=memory_limit_mb, **options)
         try:
             rows = write_rows(work.path / "rows", data.X, dataset.path, estimator.normalize)
             result = run.solve(rows, shard_size)
@@ -258,7 +259,8 @@ def _choice(
     model = clone(estimator).set_params(callback=callback)
     choice = choose_for_lists(model, data, groups, normalize=estimator.normalize)
     if choice is not None and choice.stopped:  # with more time, the next run may choose other values for all shards
-        reason = "the time limit was reached" if time.monotonic() >= deadline_of(callback) else "the callback stopped"
+        is_late = time.monotonic() >= deadline_of(callback)
+        reason = "the time limit was reached" if is_late else "the callback stopped training"
         raise UnfinishedTrainingError(f"{reason} while parameters were being chosen; run it again, with more time")
     if choice is not None:
         work.write_json(CHOSEN, choice.to_dict())

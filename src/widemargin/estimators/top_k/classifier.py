@@ -68,7 +68,7 @@ class TopKClassifier(JointParameters, LabelModel):
         multiclass SVM of Crammer and Singer.
     C : float or "auto", default=1.0
         Weight of the loss against the penalty ½‖W‖²; a sum over rows, as in LIBLINEAR. "auto" chooses it by the top-k
-        accuracy of held-out rows, before the fit to all rows.
+        accuracy of held-out rows, before the fit to all rows; not with a precomputed kernel.
     loss : {"beta", "alpha"}, default="beta"
         The mean of the k largest max(0, z) (β), or the positive part of the mean of the k largest z (α). Here z = 1 +
         score of a wrong class − score of the true class.

@@ -114,7 +114,7 @@ class HierarchicalClassifier(JointParameters, TreeLabelModel):
     C : float or "auto", default=1.0
         Weight of the loss relative to the penalty; a sum over rows. The paper's C is this C times the number of rows.
         "auto" chooses it by the hierarchical F1 of held-out rows (with several labels per row, by the share of rows for
-        which one of them is found), before the fit to all rows.
+        which one of them is found), before the fit to all rows; not with a precomputed kernel.
     alpha : float or "auto", default="auto"
         α of orthogonal transfer, the weight of ancestor pairs. It can be at most α*, a number that depends on the tree
         and is below 1 for three or more levels, so α = 1 is then impossible. "auto" is `alpha_share` · α*, at most 1.
