@@ -177,7 +177,7 @@ def use_table(path: Path) -> None:
         options = {option.name: option.default for option in OPTIONS_OF["train"].values()}
         options |= {"data": path, "text": ",".join(COLUMNS), "labels": Path("tags"), "label_sep": label_sep}
         given = gather("train", options)
-        found, _ = load_training(given, table_spec(given))
+        found, _, _ = load_training(given, table_spec(given))
         assert found.X.shape[0] == found.targets.Y.shape[0]
 
 

@@ -130,6 +130,7 @@ def test_killed_worker_and_killed_driver_cost_nothing_but_time(cluster, client, 
     worker_died, driver_died = tmp_path / "worker-died", tmp_path / "driver-died"
     client.register_plugin(Gates([(str(worker_died), 500), (str(driver_died), 1000)]))
     command = [sys.executable, "-m", "widemargin.cli", "train", str(large_store), "--out", str(out)]
+    command += ["--C", "1", "--rank-scale", "0", "--decision", "sign"]
     command += ["--scheduler", scheduler, "--shard-size", "50"]
     driver = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     wait_until(lambda: n_shards(out) == 10, driver)
