@@ -77,7 +77,9 @@ def command_line_options() -> dict[str, Any]:
     """Options of the runner for the estimator of `widemargin train` without options."""
     defaults = {option.name: option.default for option in OPTIONS_OF["train"].values() if option.default is not ...}
     usual = OneVsAllClassifier().get_params()
-    chosen = make_estimator("one-vs-all", defaults).get_params()
+    # For rows with several labels, `train` also chooses which of them to predict.
+    several = {"decision": "threshold", "tune_decision": True}
+    chosen = make_estimator("one-vs-all", defaults).set_params(**several).get_params()
     return {"family": "one-vs-all"} | {name: value for name, value in chosen.items() if value != usual[name]}
 
 
@@ -106,14 +108,12 @@ OUR_FIT = Entry(
     grid=OUR_GRID,
 )
 OUR_DEFAULT = Entry(OURS, "the command line's defaults", "multilabel", command_line_options(), large=True)
-FITTED = OUR_DEFAULT.options | {"decision": "threshold", "tune_decision": True}
 OUR_DECISIONS = tuple(
     Entry(OURS, settings, "decisions", options, large=True)
     for settings, options in (
         ("one-vs-all at C = 1: sign", OUR_OPTIONS | {"C": 1, "decision": "sign"}),
         (OUR_DEFAULT.settings, OUR_DEFAULT.options),
-        ("threshold: micro-f1", FITTED | {"objective": "micro-f1"}),
-        ("threshold: macro-f1", FITTED | {"objective": "macro-f1"}),
+        ("threshold: macro-f1", OUR_DEFAULT.options | {"objective": "macro-f1"}),
     )
 )
 
