@@ -546,6 +546,13 @@ def test_the_rule_of_a_choice_that_is_not_made_is_the_sign():
     assert_array_equal(model.predict(X).toarray(), expected)
 
 
+def test_a_choice_that_is_not_made_accepts_nothing():
+    options = {"decision": "threshold", "tune_decision": True, "precision_target": 0.9}
+    model = OneVsAllClassifier(**options).fit(X[:99], Y[:99])
+    assert model.accept(X).nnz == 0
+    assert "nothing can be accepted at precision 0.9" in model.decision_.describe()
+
+
 NOTHING_SHARED = "the held-out rows and the others have no label in common"
 
 

@@ -138,7 +138,8 @@ class DecisionRule:
         own = self.label_thresholds
         if own is not None and not (own.ndim == 1 and own.dtype == np.float64 and np.isfinite(own).all()):
             raise ValueError("label_thresholds of a decision rule must be a vector of finite numbers in float64")
-        chosen = (self.q, self.threshold, self.value) != (0, 0, 0) or own is not None or self.acceptance is not None
+        accepts = self.acceptance is not None and self.acceptance.threshold is not None
+        chosen = (self.q, self.threshold, self.value) != (0, 0, 0) or own is not None or accepts
         if self.n_rows == 0 and chosen:
             raise ValueError("a decision rule that was chosen on n_rows=0 rows can only be that of the sign")
 

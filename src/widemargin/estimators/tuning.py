@@ -37,7 +37,7 @@ from sklearn.base import clone
 from sklearn.utils import _safe_indexing
 
 from widemargin.data.normalize import with_unit_rows
-from widemargin.estimators.decisions import LISTED, DecisionRule, HeldOut
+from widemargin.estimators.decisions import ACCEPTED_PER_ROW, LISTED, Acceptance, DecisionRule, HeldOut
 from widemargin.estimators.training import Floats, TrainingData, progress_callback
 from widemargin.labels.tree import IntArray
 from widemargin.metrics import jain_propensities, ndcg_at_k, precision_at_k, propensity_scored_precision_at_k
@@ -168,6 +168,9 @@ def choose_for_lists(model: Any, data: TrainingData, groups: Any = None, *, norm
     rows, why = _hold_out(data.targets.Y, data.sample_weight, groups)
     most = None if model.max_labels is None else int(model.max_labels)
     signs = DecisionRule(model.objective, 0.0, 0.0, 0.0, 0, int(model.min_labels), most)
+    if model.precision_target is not None:  # nothing qualifies
+        nothing = Acceptance(float(model.precision_target), 0.05, 0.0, None, most or ACCEPTED_PER_ROW, 0.0, None)
+        signs = replace(signs, acceptance=nothing)
     rule = signs if model.tune_decision else None
     if rows is None:
         tuning = _fallback(why) if "C" in wanted else _fallback(why, "rank_scale", 0.0)
