@@ -255,7 +255,7 @@ def test_held_out_rows_are_training_rows_of_the_task_and_not_of_the_tuning(tmp_p
 
 
 def numbered(arrays):
-    """The arrays of a task with rows that are told apart by their first feature."""
+    """The arrays of a task whose rows differ in their first feature."""
     for part, first in (("train_X", 1), ("test_X", 1001)):
         X = arrays[part].tolil()
         X[:, 0] = np.arange(first, first + X.shape[0])[:, None]

@@ -394,7 +394,7 @@ class _HeldOut:
         """Labels for the path of C: all if that is quick, otherwise at most a fourth, or 64.
 
         A sample costs up to two more fits of all labels, so it must be small to be worth it: on rcv1v2-subsets, 64 of
-        102 labels take 2.1 s and all of them 1.8 s.
+        102 labels take 2.1 s and all of them 1.9 s.
         """
         n_labels = min(LABELS_OF_PATH, max(LEAST_LABELS, len(self.learnable) // 4))
         if work_of(self.X, len(self.learnable)) <= SMALL_WORK or n_labels > LARGEST_SAMPLE * len(self.learnable):
@@ -438,9 +438,9 @@ class _HeldOut:
         Counts of true and false labels in a random sample of the labels are unbiased, up to a factor, and so are the
         F1 over all pairs and the mean F1 of labels. What is counted by row requires all labels.
         """
-        model, few = self.model, len(self.learnable) <= LABELS_AT_MOST
+        model = self.model
         by_row = model.objective == "f1-per-row" or model.precision_target is not None
-        needs_all = few or by_row or model.per_label_thresholds or max(model.min_labels, model.max_labels or 0) > 0
+        needs_all = self.few or by_row or model.per_label_thresholds or max(model.min_labels, model.max_labels or 0) > 0
         labels = self.learnable if needs_all else self.sample
         weights = self.weights(C, labels, tried)
         if weights is None:
@@ -468,14 +468,17 @@ class _HeldOut:
             weights = self.fit(C, self.sample, None if nearest is None else tried[nearest].weights)
             if weights is None:
                 break
-            tried[C] = _Tried(weights, max(self.precisions(weights, self.path_scales).values()))
+            found = self.by_scale(weights, self.path_scales, self.sample, self.precision_of_pairs)
+            tried[C] = _Tried(weights, max(found.values()))
         return tried
 
-    def precisions(self, weights: Weights, scales: Sequence[float]) -> dict[float, float]:
-        """Average precision of the sampled labels by rank scale."""
+    def by_scale(
+        self, weights: Weights, scales: Sequence[float], labels: IntArray, measure: Callable[[Scores, IntArray], float]
+    ) -> dict[float, float]:
+        """What a measure says of these labels by rank scale."""
         scores = self.scores(weights)
         factors = {q: rank_scales(weights[0], q).astype(np.float32) for q in scales}
-        return {q: self.precision_of_pairs((scores + 1.0) * factor, self.sample) for q, factor in factors.items()}
+        return {q: measure((scores + 1.0) * factor, labels) for q, factor in factors.items()}
 
     def best_C(self, tried: dict[float, _Tried]) -> float:
         """The smallest C whose average precision is nearly the best."""
@@ -498,12 +501,8 @@ class _HeldOut:
         name = "average_precision" if sampled else f"{kind}@{','.join(map(str, places))}"
         if weights is None:
             return _fallback("the callback or a time limit stopped the fit", "rank_scale", 0.0)
-        if sampled:
-            found = self.precisions(weights, SCALES)
-        else:
-            scores = self.scores(weights)
-            factors = {q: rank_scales(weights[0], q).astype(np.float32) for q in SCALES}
-            found = {q: self.quality_of_lists((scores + 1.0) * factor, labels) for q, factor in factors.items()}
+        measure = self.precision_of_pairs if sampled else self.quality_of_lists
+        found = self.by_scale(weights, SCALES, labels, measure)
         smooth = np.polyval(np.polyfit(list(found), list(found.values()), 2), list(found))
         best = list(found)[int(np.argmax(smooth))]
         return _table("rank_scale", found, name, len(self.test), best) | self.notes("rank_scale", labels)

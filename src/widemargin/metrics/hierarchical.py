@@ -404,7 +404,7 @@ def hierarchical_f1(
     >>> round(hierarchical_f1(["cat", "cat"], ["dog", "mammal"], tree), 3)
     0.571
 
-    With several parents per node, pass a label graph:
+    If nodes have several parents, pass a label graph:
 
     >>> from widemargin import LabelGraph
     >>> graph = LabelGraph.from_parents({"spork": ["spoon", "fork"], "toy": None})
