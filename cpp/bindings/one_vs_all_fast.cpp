@@ -58,6 +58,11 @@ class FastSolver {
 
     ~FastSolver() { stop(); }
 
+    void index_rows() {
+        nb::gil_scoped_release release;
+        solver_.index_rows();
+    }
+
     void begin(ConstVector<int64_t> positive_rows, ConstVector<int64_t> positive_indptr,
                ConstVector<double> positive_factor, ConstVector<double> negative_factor) {
         const LabelBlock labels = hold(positive_rows, positive_indptr, positive_factor, negative_factor);
@@ -165,6 +170,9 @@ template <typename T, typename I>
 void bind_solver(nb::module_ &module, const std::string &name, CsrTypes<T, I>) {
     using Solver = FastSolver<T, I>;
     bind_csr_solver<Solver, T, I>(module, name, "The fast squared-hinge one-vs-all solver on one CSR matrix.")
+        .def("index_rows", &Solver::index_rows,
+             "Index the rows by feature, if no value is below zero; call it before `begin`. Labels with few positive "
+             "weights\nthen need no passes over all rows.")
         .def("begin", &Solver::begin, nb::arg("positive_rows").noconvert(), nb::arg("positive_indptr").noconvert(),
              nb::arg("positive_factor").noconvert(), nb::arg("negative_factor").noconvert(),
              "Take all labels of the fit and start to solve the pilot labels; then call `wait`. The positives of label "

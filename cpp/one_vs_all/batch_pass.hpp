@@ -87,9 +87,16 @@ constexpr int64_t COPY_LIMIT = 24 << 10;      // entries; enough for most labels
 constexpr int64_t FORGOTTEN_ROWS = 16 << 10;  // only longer lists return their memory, because new pages cost time
 constexpr int64_t KEPT_ROWS = 6 << 10;        // room that a lane keeps from one pass to the next
 
+// What a pass adds to the score of a row before it is compared, besides the allowance for rounding: nothing, for a lane
+// that proves nothing about the rows that are not emitted; enough for rows whose allowance is too small to be emitted
+// always; or the whole slack of the rows, which covers the pruning of weights as well.
+enum class RowSlack { NONE, UNBOUNDED_ROWS, PRUNING };
+constexpr float ALWAYS_EMITTED = 1e30f;  // slack of a row; finite, because some lanes multiply it by 0
+constexpr float SMALL_SHARE = 1e-12f;    // of the slack: as good as nothing, except for ALWAYS_EMITTED
+
 class BatchPass {
   public:
-    // slack (n_rows,) is added to every score before it is compared, in addition to the allowance for rounding.
+    // slack: (n_rows,), see RowSlack.
     BatchPass(const RowStore &store, const PackedRows &packed, const VectorKernels &kernels, const float *slack)
         : store_(store),
           packed_(packed),
@@ -103,9 +110,8 @@ class BatchPass {
         }
     }
 
-    // Puts weights into a lane; rows with score + slack > threshold will be emitted. A lane that proves nothing about
-    // the other rows needs no slack.
-    void set(int lane, const LabelWeights &weights, double threshold, bool with_slack = true) {
+    // Puts weights into a lane; rows with score + slack > threshold will be emitted.
+    void set(int lane, const LabelWeights &weights, double threshold, RowSlack slack) {
         clear(lane);
         float largest = 0;
         for (float w : weights.vals) largest = std::max(largest, std::abs(w));
@@ -120,8 +126,9 @@ class BatchPass {
         args_.bias[lane] = static_cast<float>(weights.bias);
         args_.unit[lane] = static_cast<float>(1 / units);
         args_.limit[lane] = static_cast<float>((threshold - weights.bias) * units);
-        args_.with_slack[lane] = with_slack ? 1.0f : 0.0f;
-        args_.slack_share[lane] = with_slack ? static_cast<float>(units) : 0.0f;
+        const float share = slack == RowSlack::PRUNING ? 1.0f : slack == RowSlack::NONE ? 0.0f : SMALL_SHARE;
+        args_.with_slack[lane] = share;
+        args_.slack_share[lane] = share * static_cast<float>(units);
     }
 
     void clear(int lane) {

@@ -117,6 +117,9 @@ class FastOneVsAll {
     FastOneVsAll(const FastOneVsAll &) = delete;
     FastOneVsAll &operator=(const FastOneVsAll &) = delete;
 
+    // Makes passes over single labels possible (one_vs_all/screened_pass.hpp), unless some value is below zero.
+    void index_rows() { shared_.index = build_row_index(store_); }
+
     // Takes all labels of the fit; the arrays must outlive the solver. Makes the choices that depend on more than one
     // label, so they do not depend on the ranges that are solved together: which labels are frequent enough to
     // share batches, and the usual intercept, learned from pilot labels, which are solved here. With a given start

@@ -10,12 +10,13 @@
 #include "one_vs_all/batch_pass.hpp"
 #include "one_vs_all/kernels.hpp"
 #include "one_vs_all/row_store.hpp"
+#include "one_vs_all/screened_pass.hpp"
 
 namespace widemargin {
 
-constexpr double SLACK_CAP = 0.12;        // largest allowance for pruning in a pass
-constexpr double SLACK_OUTLIERS = 0.005;  // share of rows that may exceed it, and are then always emitted
-constexpr float ALWAYS_EMITTED = 1e30f;   // slack of the latter; finite, because lanes without slack multiply it by 0
+constexpr double SLACK_OUTLIERS = 0.005;  // share of rows that need the most slack, and are always emitted instead
+// Of −1 − b, the distance of a row without common features from the margin: with more slack, most rows are emitted.
+constexpr double SLACK_SHARE = 0.25;
 constexpr int64_t SAMPLE_ROWS = 2048, SPREAD_ROWS = 128;
 constexpr double LARGEST_START_BIAS = -1.03;
 
@@ -65,31 +66,52 @@ struct FastShared {
     const RowStore &store;
     PackedRows packed;
     const VectorKernels &kernels;
-    std::vector<float> slack;  // (n_rows,) added to scores for pruning if covers_pruning, else 0
-    bool covers_pruning;
+    std::vector<float> slack;           // (n_rows,) see RowSlack
+    double usual_slack;                 // for pruning, the largest except for rows that are always emitted
     std::vector<int64_t> sample_start;  // evenly spaced rows, copied into one array
     std::vector<RowEntry> sample_entries;
     std::vector<uint32_t> spread;  // evenly spaced rows of every first working set
     double prune;
     BiasPrior prior;
+    RowIndex index;  // empty: all passes are batch passes
+
+    // Whether a pass for weights with this intercept bounds the scores of the pruned weights as well.
+    bool covers_pruning(double bias) const { return usual_slack == 0 || usual_slack <= SLACK_SHARE * (-1 - bias); }
+
+    // Weights whose pass bounds the scores of `weights` before and after pruning. If no x is below zero, these are ŵ:
+    // the weights without those in (−prune, 0). ŵ_f ≥ w_f and ŵ_f ≥ pruned(w)_f for every f, so ŵ·x bounds both scores
+    // from above. Otherwise the slack of the rows has to cover pruning.
+    LabelWeights envelope(const LabelWeights &weights) const {
+        if (!store.nonnegative) return weights;
+        LabelWeights out;
+        out.bias = weights.bias;
+        for (size_t k = 0; k < weights.cols.size(); ++k) {
+            if (weights.vals[k] < 0 && std::abs(static_cast<double>(weights.vals[k])) < prune) continue;
+            out.cols.push_back(weights.cols[k]);
+            out.vals.push_back(weights.vals[k]);
+        }
+        return out;
+    }
 };
 
-// Allowances of a pass for pruning, if few rows need more than SLACK_CAP.
+// The slack of the rows for pruning, which moves a score by at most prune · ‖x‖₁; none if the envelope covers it.
 inline void set_slack(FastShared &shared) {
     const RowStore &store = shared.store;
-    int64_t outliers = 0;
-    for (float norm : store.l1_norm) outliers += shared.prune * norm > SLACK_CAP;
-    shared.covers_pruning = static_cast<double>(outliers) <= SLACK_OUTLIERS * static_cast<double>(store.n_rows);
+    const double prune = store.nonnegative ? 0.0 : shared.prune;
+    std::vector<float> norms = store.l1_norm;
+    const int64_t rank = static_cast<int64_t>((1 - SLACK_OUTLIERS) * static_cast<double>(store.n_rows - 1));
+    if (!norms.empty()) std::nth_element(norms.begin(), norms.begin() + rank, norms.end());
+    const double usual_norm = norms.empty() ? 0.0 : norms[rank];
+    shared.usual_slack = NORM_SLACK * prune * usual_norm;
     shared.slack.resize(store.n_rows);
     for (int64_t i = 0; i < store.n_rows; ++i) {
-        const double pruning = shared.covers_pruning ? shared.prune * store.l1_norm[i] : 0.0;
-        const bool always = pruning > SLACK_CAP || shared.packed.unbounded[i];
-        shared.slack[i] = always ? ALWAYS_EMITTED : static_cast<float>(NORM_SLACK * pruning);
+        const bool always = shared.packed.unbounded[i] || (prune > 0 && store.l1_norm[i] > usual_norm);
+        shared.slack[i] = always ? ALWAYS_EMITTED : static_cast<float>(NORM_SLACK * prune * store.l1_norm[i]);
     }
 }
 
 inline FastShared make_shared(const RowStore &store, const VectorKernels &kernels, double prune) {
-    FastShared shared{store, pack_rows(store), kernels, {}, false, {0}, {}, {}, prune, {}};
+    FastShared shared{store, pack_rows(store), kernels, {}, 0.0, {0}, {}, {}, prune, {}, {}};
     set_slack(shared);
     const int64_t size = std::min(store.n_rows, SAMPLE_ROWS), spread = std::min(store.n_rows, SPREAD_ROWS);
     for (int64_t k = 0; k < size; ++k) {

@@ -168,6 +168,7 @@ static void pair_dots(const RowView &row, const double *exact, const float *pair
 
 inline const VectorKernels &kernels() {
     static const VectorKernels table{scan,
+                                     screen,
                                      search_sums,
                                      step_rows,
                                      step_features,

@@ -132,5 +132,34 @@ static void scan(ScanArgs &args, int64_t begin, int64_t end) {
     }
 }
 
+// GCC 12 converts vectors of bytes one by one.
+WIDEMARGIN_INLINE M from_bytes(const uint8_t *p) {
+#if defined(WIDEMARGIN_X86) && WIDEMARGIN_ISA_WIDTH == 16
+    return reinterpret_cast<M>(_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i *>(p))));
+#elif defined(WIDEMARGIN_X86) && WIDEMARGIN_ISA_WIDTH == 8
+    return reinterpret_cast<M>(_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i *>(p))));
+#else
+    M bytes;
+    for (int k = 0; k < WIDTH; ++k) bytes[k] = p[k];
+    return bytes;
+#endif
+}
+
+static int64_t screen(int64_t n, const uint8_t *norms, float share, float limit, int32_t *sums, ScreenedRow *out) {
+    ScreenedRow *next = out;
+    const V factor = splat(share), least = splat(limit);
+    for (int64_t i = 0; i < n; i += WIDTH) {
+        M *line = reinterpret_cast<M *>(sums + i);
+        const V norm = to_float(from_bytes(norms + i));
+        uint32_t bits = greater_bits(to_float(*line) + factor * norm, least);
+        for (; bits != 0; bits &= bits - 1) {
+            const int k = __builtin_ctz(bits);
+            *next++ = {static_cast<uint32_t>(i) + static_cast<uint32_t>(k), sums[i + k]};
+        }
+        *line = M{};
+    }
+    return next - out;
+}
+
 }  // namespace WIDEMARGIN_ISA_NAME
 }  // namespace widemargin

@@ -56,12 +56,18 @@ struct ScanArgs {
     float bias[SCAN_LANES];
     float unit[SCAN_LANES];
     float limit[SCAN_LANES];        // threshold − intercept; +inf: lane unused
-    float with_slack[SCAN_LANES];   // 1 or 0
+    float with_slack[SCAN_LANES];   // share of the slack that is added
     float slack_share[SCAN_LANES];  // the same in units
     EmittedRow *out[SCAN_LANES];    // where the next row of a lane goes
     RowEntry *copies[SCAN_LANES];   // the lane's copy, with room for COPY_STEP more entries
     uint32_t copied[SCAN_LANES];    // entries in it
     uint32_t room[SCAN_LANES];      // entries that fit in it
+};
+
+// A row that a screened pass has yet to score: its place in the block, and the sum over its indexed features.
+struct ScreenedRow {
+    uint32_t row;
+    int32_t sum;
 };
 
 // Row arrays of a subspace search of one label, n rows each, n a multiple of LANES (padding has cost 0). Row i is at (i
@@ -146,6 +152,9 @@ struct LaneTables {
 
 struct VectorKernels {
     void (*scan)(ScanArgs &args, int64_t begin, int64_t end);
+    // Appends the rows of a block with sum + share · norm > limit > 0 to `out`, returns their number, and clears the
+    // sums. `norms` and `sums` are read up to the next multiple of LANES.
+    int64_t (*screen)(int64_t n, const uint8_t *norms, float share, float limit, int32_t *sums, ScreenedRow *out);
     // sums at s + θ·(sz, sp, s − b, 1)
     void (*search_sums)(const SearchRows &rows, float bias, const float *theta, double *sums);
     // s and sp after a step of θ; s_i += θ·(sz, sp, s − b, 1), sp_i = the same without the intercept

@@ -62,6 +62,7 @@ struct RowStore {
     double max_norm = 0;             // largest ‖x_i‖
     double max_value = 0;            // largest |x_ik|
     bool uniform = true;             // all weights are the same: no need to look them up
+    bool nonnegative = true;         // no value is below zero
     int64_t nnz() const { return start[n_rows]; }
     int64_t length(int64_t i) const { return start[i + 1] - start[i]; }
     RowView view(uint32_t i) const { return {i, static_cast<uint32_t>(length(i)), entries.get() + start[i]}; }
@@ -142,17 +143,30 @@ void read_row(const CsrView<T, I> &X, int64_t source, const std::vector<int64_t>
     row.resize(kept);
 }
 
-// Measures row i: its norms and its largest value.
-inline void measure_row(int64_t i, RowStore &store, double &max_norm, double &max_value) {
-    double sum = 0, squares = 0;
+struct LargestRows {
+    double norm = 0, value = 0;  // as RowStore::max_norm and max_value
+    bool nonnegative = true;
+
+    void include(const LargestRows &other) {
+        norm = std::max(norm, other.norm);
+        value = std::max(value, other.value);
+        nonnegative = nonnegative && other.nonnegative;
+    }
+};
+
+// Measures row i: its norms, its largest value, and its signs.
+inline void measure_row(int64_t i, RowStore &store, LargestRows &largest) {
+    double sum = 0, squares = 0, least = 0;
     for (int64_t k = store.start[i]; k < store.start[i + 1]; ++k) {
-        const double x = std::abs(store.value(k));
+        const double value = store.value(k), x = std::abs(value);
         sum += x;
         squares += x * x;
-        max_value = std::max(max_value, x);
+        largest.value = std::max(largest.value, x);
+        least = std::min(least, value);
     }
     store.l1_norm[i] = static_cast<float>(sum * NORM_SLACK);
-    max_norm = std::max(max_norm, std::sqrt(squares) * NORM_SLACK);
+    largest.norm = std::max(largest.norm, std::sqrt(squares) * NORM_SLACK);
+    largest.nonnegative = largest.nonnegative && least == 0;
 }
 
 // Calls body(first, last) for ranges of rows on several threads.
@@ -217,23 +231,26 @@ void fill_exact(const CsrView<T, I> &X, const std::vector<int64_t> &rank, int n_
     });
 }
 
-// Sets: weight, cost, uniform, l1_norm, max_norm, max_value.
+// Sets: weight, cost, uniform, l1_norm, max_norm, max_value, nonnegative.
 inline void measure_rows(const double *row_weight, double C, int n_threads, RowStore &store) {
     store.weight.resize(store.n_rows);
     store.cost.resize(store.n_rows);
     store.l1_norm.resize(store.n_rows);
     std::mutex lock;
+    LargestRows largest;
     for_row_ranges(store.n_rows, n_threads, [&](int64_t first, int64_t last) {
-        double max_norm = 0, max_value = 0;
+        LargestRows part;
         for (int64_t i = first; i < last; ++i) {
             store.weight[i] = C * row_weight[store.row_id[i]];
             store.cost[i] = static_cast<float>(store.weight[i]);
-            measure_row(i, store, max_norm, max_value);
+            measure_row(i, store, part);
         }
         const std::lock_guard<std::mutex> guard(lock);
-        store.max_norm = std::max(store.max_norm, max_norm);
-        store.max_value = std::max(store.max_value, max_value);
+        largest.include(part);
     });
+    store.max_norm = largest.norm;
+    store.max_value = largest.value;
+    store.nonnegative = largest.nonnegative;
     for (int64_t i = 0; i < store.n_rows; ++i) {
         store.uniform = store.uniform && store.weight[i] == store.weight[0];
     }

@@ -8,6 +8,9 @@
 //             failure on, the old set is kept as well so that the set only grows and the process terminates
 //     pruned  the pass finds the rows near the margin of the pruned weights, if check could not
 //
+// A pass is a batch pass over all rows for up to 32 labels, or, if the rows are indexed and the label has few positive
+// weights, a screened pass, for which no label has to wait.
+//
 // The path of a label depends only on the label, so results do not depend on threads or neighbours.
 #pragma once
 
@@ -59,6 +62,7 @@ class LabelScheduler {
         : shared_(shared),
           store_(shared.store),
           pass_(shared.store, shared.packed, shared.kernels, shared.slack.data()),
+          screened_(shared.store, shared.index, shared.kernels),
           local_(shared.store, shared.kernels),
           certificate_(shared.store, shared.kernels),
           dense_(shared.store.n_cols, 0.0f) {}
@@ -70,18 +74,18 @@ class LabelScheduler {
         while (!stop) {
             int busy = 0;
             for (int lane = 0; lane < n_lanes; ++lane) {
-                if (slots_[lane].stage == Stage::FREE) start_next(lane, next);
+                while (!stop && slots_[lane].stage == Stage::FREE && start_next(lane, next))
+                    proceed(lane, stop, finish);
                 busy += slots_[lane].stage != Stage::FREE;
             }
-            if (busy == 0) return;
+            if (busy == 0 || stop) return;
             pass_.run();
             for (int lane = 0; lane < SCAN_LANES && !stop; ++lane) {
                 Slot &slot = slots_[lane];
                 if (slot.stage == Stage::FREE) continue;
-                if (!advance(lane, slot)) continue;
-                pass_.clear(lane);
-                slot.stage = Stage::FREE;
-                finish(slot.result);
+                slot.found = pass_.emitted(lane);
+                slot.waits = false;
+                proceed(lane, stop, finish);
             }
         }
     }
@@ -93,26 +97,56 @@ class LabelScheduler {
         LabelProblem label;
         FinishedLabel result;
         std::vector<uint32_t> rows;  // working set
+        Emission found{};            // rows that the last pass found
+        bool waits = false;          // for the next batch pass
         double threshold = 0, accuracy = 1;
         int round = 0;
-        bool complete = false;  // the weights come from all rows
-        bool stuck = false;     // the last solve did not reach its target; only a check can still accept it
+        bool covers_pruning = false;  // the awaited pass bounds the scores of the pruned weights as well
+        bool complete = false;        // the weights come from all rows
+        bool stuck = false;           // the last solve did not reach its target; only a check can still accept it
     };
     const FastShared &shared_;
     const RowStore &store_;
     BatchPass pass_;
+    ScreenedPass screened_;
     LocalProblem local_;
     SparseCertificate certificate_;
     std::vector<float> dense_, sample_scores_;
     std::vector<RowView> chosen_, merged_;
     std::vector<float> scores_;
+    std::vector<EmittedRow> rescored_;
     Slot slots_[SCAN_LANES];
 
+    // Takes a label as far as it gets without a batch pass.
+    template <class Finish>
+    void proceed(int lane, const std::atomic<bool> &stop, Finish &finish) {
+        Slot &slot = slots_[lane];
+        while (!slot.waits && !stop) {
+            if (!advance(lane, slot)) continue;
+            pass_.clear(lane);
+            slot.stage = Stage::FREE;
+            finish(slot.result);
+            return;
+        }
+    }
+
+    // Finds the rows above the threshold: at once if the index of the rows makes that cheap, else in the next batch
+    // pass.
+    void find(int lane, Slot &slot, const LabelWeights &weights, double threshold, RowSlack slack) {
+        slot.waits = !screened_.find(weights, threshold, slack != RowSlack::NONE);
+        if (slot.waits) {
+            pass_.set(lane, weights, threshold, slack);
+        } else {
+            slot.found = screened_.emitted();
+        }
+    }
+
+    // False if no label is left.
     template <class Next>
-    void start_next(int lane, Next &next) {
+    bool start_next(int lane, Next &next) {
         Slot &slot = slots_[lane];
         Candidate candidate;
-        if (!next(candidate)) return;
+        if (!next(candidate)) return false;
         slot.result = FinishedLabel{candidate.index, std::move(candidate.weights), {}, candidate.n_iter, false};
         slot.label = std::move(candidate.label);
         slot.accuracy = 1;
@@ -127,6 +161,7 @@ class LabelScheduler {
             slot.stage = Stage::CHECK;
             await(lane, slot);
         }
+        return true;
     }
 
     // All rows at once: for a frequent label that has no batch to share.
@@ -157,7 +192,7 @@ class LabelScheduler {
                 x = 0;
             }
         }
-        pass_.set(lane, sum, threshold, false);
+        find(lane, slot, sum, threshold, RowSlack::NONE);
         slot.stage = Stage::SEED;
     }
 
@@ -176,9 +211,9 @@ class LabelScheduler {
 
     // True when the label is finished.
     bool advance(int lane, Slot &slot) {
-        if (slot.stage == Stage::PRUNED) return finish_pruned(lane, slot);
+        if (slot.stage == Stage::PRUNED) return finish_pruned(slot);
         if (slot.stage == Stage::SEED) {
-            choose_seed(lane, slot.label);
+            choose_seed(slot);
             slot.result.weights.bias = shared_.prior(static_cast<int64_t>(slot.label.positives.size()));
             solve(slot,
                   {SEED_RULE_SHARE * slot.label.rule, std::numeric_limits<double>::infinity(), true, LOCAL_MAX_ITER});
@@ -187,14 +222,15 @@ class LabelScheduler {
             await(lane, slot);
             return false;
         }
-        if (slot.round > 0 && try_accept(lane, slot)) {
+        if (slot.round > 0) rescore(slot);
+        if (slot.round > 0 && try_accept(slot)) {
             slot.result.accepted = true;
             if (slot.result.bounds.pruned_valid) return true;
             await_pruned(lane, slot);
             return false;
         }
         if (slot.stuck || ++slot.round > MAX_ROUNDS) return true;
-        choose_grown(lane, slot);
+        choose_grown(slot);
         if (is_too_large(chosen_)) {
             std::vector<RowView>().swap(chosen_);
             std::vector<RowView>().swap(merged_);
@@ -236,22 +272,27 @@ class LabelScheduler {
     // Puts the weights into the lane for the next check; the first one never accepts.
     void await(int lane, Slot &slot) {
         const double bias = slot.result.weights.bias;
-        const bool may_accept = slot.round > 0;
-        slot.threshold = -1 - (may_accept ? CHECK_BAND : growth_band(bias));
-        pass_.set(lane, slot.result.weights, slot.threshold, may_accept);
+        if (slot.round == 0) {
+            slot.threshold = -1 - growth_band(bias);
+            find(lane, slot, slot.result.weights, slot.threshold, RowSlack::NONE);
+            return;
+        }
+        slot.threshold = -1 - CHECK_BAND;
+        slot.covers_pruning = shared_.covers_pruning(bias);
+        find(lane, slot, shared_.envelope(slot.result.weights), slot.threshold,
+             slot.covers_pruning ? RowSlack::PRUNING : RowSlack::UNBOUNDED_ROWS);
     }
 
     // Positives, the best rows of the pass, and some evenly spaced ones.  Sets: chosen_.
-    void choose_seed(int lane, const LabelProblem &label) {
-        const int64_t wanted = seed_rows(static_cast<int64_t>(label.positives.size()), store_.n_rows);
-        best_emitted(lane, -std::numeric_limits<float>::infinity(), wanted);
-        add_rows(label.positives);
+    void choose_seed(const Slot &slot) {
+        const int64_t wanted = seed_rows(static_cast<int64_t>(slot.label.positives.size()), store_.n_rows);
+        best_emitted(slot.found, -std::numeric_limits<float>::infinity(), wanted);
+        add_rows(slot.label.positives);
         add_rows(shared_.spread);
     }
 
     // The best rows of the pass with a score above `least`, at most about `wanted`.  Sets: chosen_, ascending.
-    void best_emitted(int lane, float least, int64_t wanted) {
-        const Emission found = pass_.emitted(lane);
+    void best_emitted(const Emission &found, float least, int64_t wanted) {
         if (found.n > wanted) {
             scores_.clear();
             for (int64_t k = 0; k < found.n; ++k) scores_.push_back(found.rows[k].score);
@@ -279,19 +320,38 @@ class LabelScheduler {
         chosen_.swap(merged_);
     }
 
-    void choose_grown(int lane, const Slot &slot) {
+    void choose_grown(const Slot &slot) {
         const bool capped = slot.round <= FREE_ROUNDS;
         const int64_t cap = SET_CAP + SET_CAP_SHARE * static_cast<int64_t>(slot.rows.size());
-        best_emitted(lane, static_cast<float>(slot.threshold), capped ? cap : store_.n_rows);
+        best_emitted(slot.found, static_cast<float>(slot.threshold), capped ? cap : store_.n_rows);
         add_rows(slot.label.positives);
         if (!capped) add_rows(slot.rows);
     }
 
-    bool try_accept(int lane, Slot &slot) {
+    // Replaces the scores of the envelope by those of the weights, so that the path of a label does not depend on
+    // `prune`; score + slack stays as it is.  Sets: the slot's found rows.
+    void rescore(Slot &slot) {
+        const LabelWeights &weights = slot.result.weights;
+        for (size_t k = 0; k < weights.cols.size(); ++k) dense_[weights.cols[k]] = weights.vals[k];
+        rescored_.assign(slot.found.rows, slot.found.rows + slot.found.n + 1);
+        for (int64_t k = 0; k < slot.found.n; ++k) {
+            const RowView row = slot.found.view(k, store_);
+            float sum = 0;
+            for (uint32_t e = 0; e < row.length; ++e) sum += dense_[row.entries[e].col] * row.entries[e].val;
+            EmittedRow &found = rescored_[k];
+            const float score = sum + static_cast<float>(weights.bias);
+            found.slack += found.score - score;
+            found.score = score;
+        }
+        for (uint32_t col : weights.cols) dense_[col] = 0;
+        slot.found.rows = rescored_.data();
+    }
+
+    bool try_accept(Slot &slot) {
         int64_t n_missing = 0;
-        const double missing = slot.complete ? 0.0 : missing_bias_gradient(lane, slot, n_missing);
+        const double missing = slot.complete ? 0.0 : missing_bias_gradient(slot, n_missing);
         if (missing > QUICK_REJECT_SHARE * slot.label.rule) return false;
-        const EmittedRows emitted{pass_.emitted(lane), slot.threshold, shared_.covers_pruning};
+        const EmittedRows emitted{slot.found, slot.threshold, slot.covers_pruning};
         LabelBounds &bounds = slot.result.bounds;
         bounds = certificate_.evaluate(slot.label, emitted, shared_.prune, slot.result.weights);
         if (bounds.valid && bounds.gradient_norm <= ACCEPT_SHARE * slot.label.rule &&
@@ -303,12 +363,11 @@ class LabelScheduler {
     }
 
     // Gradient of the intercept from active rows outside the working set.
-    double missing_bias_gradient(int lane, const Slot &slot, int64_t &n_missing) const {
-        const Emission found = pass_.emitted(lane);
-        const EmittedRow *rows = found.rows;
+    double missing_bias_gradient(const Slot &slot, int64_t &n_missing) const {
+        const EmittedRow *rows = slot.found.rows;
         auto known = slot.rows.begin();
         double sum = 0;
-        for (int64_t k = 0; k < found.n; ++k) {
+        for (int64_t k = 0; k < slot.found.n; ++k) {
             if (rows[k].score <= -1) continue;
             while (known != slot.rows.end() && *known < rows[k].row) ++known;
             if (known != slot.rows.end() && *known == rows[k].row) continue;
@@ -322,11 +381,11 @@ class LabelScheduler {
         const LabelWeights kept = slot.result.weights.pruned(shared_.prune);
         slot.threshold = -1;
         slot.stage = Stage::PRUNED;
-        pass_.set(lane, kept, slot.threshold);
+        find(lane, slot, kept, slot.threshold, RowSlack::UNBOUNDED_ROWS);
     }
 
-    bool finish_pruned(int lane, Slot &slot) {
-        const EmittedRows emitted{pass_.emitted(lane), slot.threshold, false};
+    bool finish_pruned(Slot &slot) {
+        const EmittedRows emitted{slot.found, slot.threshold, false};
         LabelBounds &bounds = slot.result.bounds;
         bounds.pruned_valid =
             certificate_.objective(slot.label, emitted, slot.result.weights.pruned(shared_.prune), bounds.primal);

@@ -47,7 +47,7 @@ class StoredObjective {
         for (;;) {
             int busy = 0;
             while (busy < SCAN_LANES && next(lanes_[busy])) {
-                pass_.set(busy, lanes_[busy].weights, -1.0);
+                pass_.set(busy, lanes_[busy].weights, -1.0, RowSlack::UNBOUNDED_ROWS);
                 ++busy;
             }
             if (busy == 0) return;

@@ -83,7 +83,7 @@ void check_copies(int64_t n_rows) {
     const RowStore store = build_row_store(d.view(), d.row_weight.data());
     const PackedRows packed = pack_rows(store);
     BatchPass pass(store, packed, choose_kernels(choose_instruction_set()), slack.data());
-    for (int lane = 0; lane < SCAN_LANES; ++lane) pass.set(lane, {}, lane % 2 == 0 ? -1.0 : 1.0);
+    for (int lane = 0; lane < SCAN_LANES; ++lane) pass.set(lane, {}, lane % 2 == 0 ? -1.0 : 1.0, RowSlack::NONE);
     for (int repetition = 0; repetition < 2; ++repetition) {
         pass.run();
         for (int lane = 0; lane < SCAN_LANES; ++lane) {

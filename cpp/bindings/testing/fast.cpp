@@ -79,7 +79,7 @@ EmittedLists scan_rows(ConstVector<float> data, ConstVector<int32_t> indices, Co
     const int n_lanes = static_cast<int>(std::min<size_t>(coef.shape(0), SCAN_LANES));
     for (int lane = 0; lane < n_lanes; ++lane) {
         const LabelWeights weights = sparse_weights(store, coef.data() + lane * X.n_cols, intercept.data()[lane]);
-        pass.set(lane, weights, threshold.data()[lane]);
+        pass.set(lane, weights, threshold.data()[lane], RowSlack::PRUNING);
     }
     pass.run();
     std::vector<int64_t> ends{0}, rows;
@@ -147,14 +147,15 @@ Certified certify_weights(ConstVector<float> data, ConstVector<int32_t> indices,
     const FastShared shared = make_shared(test.store, choose_kernels(choose_instruction_set()), prune);
     LabelWeights weights = sparse_weights(test.store, coef.data(), intercept);
     BatchPass pass(test.store, shared.packed, shared.kernels, shared.slack.data());
-    pass.set(0, weights, threshold);
+    const bool covers_pruning = shared.covers_pruning(intercept);
+    pass.set(0, shared.envelope(weights), threshold, covers_pruning ? RowSlack::PRUNING : RowSlack::UNBOUNDED_ROWS);
     pass.run();
-    const EmittedRows emitted{pass.emitted(0), threshold, shared.covers_pruning};
+    const EmittedRows emitted{pass.emitted(0), threshold, covers_pruning};
     SparseCertificate certificate(test.store, shared.kernels);
     LabelBounds b = certificate.evaluate(test.label, emitted, prune, weights);
     if (!b.pruned_valid) {  // a separate pass, as in the scheduler
         const LabelWeights kept = weights.pruned(prune);
-        pass.set(0, kept, threshold);
+        pass.set(0, kept, threshold, RowSlack::UNBOUNDED_ROWS);
         pass.run();
         certificate.objective(test.label, {pass.emitted(0), threshold, false}, kept, b.primal);
     }

@@ -151,6 +151,11 @@ class OneVsAllClassifier(LabelModel):
         need up to 200.
     memory_limit_mb : float, default=1024
         Limit on work areas, and on the dense result of `decision_function`.
+    row_index : bool or "auto", default="auto"
+        Whether training indexes sparse rows by feature, which takes 4 bytes per stored value. Most labels then need no
+        passes over all rows, but only over the rows that share features with their positive weights. It needs the
+        squared hinge and rows without negative values. "auto" indexes rows with at least 4 million values, if the
+        index fits in `memory_limit_mb`.
     callback : callable or None, default=None
         Called with a `Progress` between blocks of labels; training stops when it returns true. A `TimeLimit` stops it
         with the status `TIME_LIMIT`.
@@ -236,6 +241,7 @@ class OneVsAllClassifier(LabelModel):
     propensity_B: float = JAIN_B
     max_iter: int = 1000
     warm_start: bool = False
+    row_index: bool | str = "auto"
     rank_scale: float | str = 0.0
     metric: str | None = None
     decision: str = "sign"
@@ -257,6 +263,7 @@ class OneVsAllClassifier(LabelModel):
         "rank_scale": [NONNEGATIVE, StrOptions({AUTO})],
         "metric": [str, None],
         "regularize_intercept": ["boolean"],
+        "row_index": ["boolean", StrOptions({AUTO})],
         "decision": [StrOptions({"sign", "threshold"})],
         "objective": [StrOptions(set(OBJECTIVES))],
         "per_label_thresholds": ["boolean"],
@@ -487,10 +494,10 @@ class OneVsAllClassifier(LabelModel):
             fit_intercept=self.fit_intercept,
             regularize_intercept=self.regularize_intercept,
         )
-        wanted = {name: getattr(self, name) for name in ("tol", "gap_tol", "prune", "max_iter", "init", "init_params")}
+        names = ("tol", "gap_tol", "prune", "max_iter", "init", "init_params", "row_index")
         return make_plan(
             problem,
-            **wanted,
+            **{name: getattr(self, name) for name in names},
             start=start,
             n_threads=joblib.effective_n_jobs(self.n_jobs),
             memory_limit_mb=memory_limit_mb or self.memory_limit_mb,

@@ -47,7 +47,7 @@ from widemargin.parallel.work_folder import WorkFolder, plan_shards
 from widemargin.solvers.limits import deadline_of, with_deadline_of
 from widemargin.solvers.one_vs_all.fast import SharedChoices, shared_choices
 from widemargin.solvers.one_vs_all.newton import HistoryTable
-from widemargin.solvers.one_vs_all.plan import Plan, solve
+from widemargin.solvers.one_vs_all.plan import INDEX_BYTES, Plan, solve
 from widemargin.solvers.one_vs_all.problem import (
     BOUND_COLUMNS,
     RECORD_COLUMNS,
@@ -278,6 +278,8 @@ class ShardRun:
         copy = n_values * per_value + X.shape[0] * per_row
         if self.plan.algorithm == "fast" and X.dtype.itemsize == 8:
             copy += 8.0 * n_values
+        if self.plan.row_index:
+            copy += INDEX_BYTES * n_values
         total = bytes_of(X) + copy + n_threads * self.plan.thread_bytes + COPIES_OF_SHARD * shard_bytes
         if self.executor.in_process:
             total += DRIVER_BYTES_PER_LABEL * problem.n_labels + DRIVER_BYTES_PER_POSITIVE * len(problem.positive_rows)

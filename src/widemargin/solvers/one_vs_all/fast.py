@@ -5,6 +5,7 @@
 For sparse rows and the squared hinge. Rare labels are solved on working sets that passes over all rows, 32 labels at a
 time, propose and check; frequent labels by a subspace search over all rows, 16 at a time. A label counts as solved only
 when rule and certified gap hold over all rows in float64; what float32 cannot reach is finished by truncated Newton.
+If the rows are indexed by feature, most labels need no passes over all rows: the index bounds their scores.
 Labels with a given start skip the first proposal: a pass with their old weights finds the rows near the margin.
 
 The core works in the background; meanwhile Python handles signals, checks the deadline, calls the callback and takes
@@ -12,7 +13,7 @@ over finished labels. A label's weights depend on all labels of the fit only thr
 labels, solved anywhere, gets the weights that it has in the whole fit.
 
 Weights are stored in float32 and, when pruned, never dense. Memory: X once more as (column, value) pairs of 8 bytes,
-the model, 200 bytes per label, and a work area per thread of about 150 bytes per feature, 16 bytes per row near a
+4 bytes per value for the index, the model, 200 bytes per label, and a work area per thread of about 150 bytes per feature, 16 bytes per row near a
 margin and at most 6 MB for copies of such rows; frequent labels add 260 bytes per feature and 450 bytes per row.
 """
 
@@ -75,7 +76,7 @@ class SharedChoices:
 def solve_fast(plan: Plan, task: BlockTask, limits: Limits, first: int | None) -> OneVsAllResult:
     """Solve the labels of a task: all labels of the fit, or, with choices, a range that starts with label `first`."""
     X, n_labels = plan.problem.X, len(task.positive_factor)
-    core = plan.spare_cores.pop() if plan.spare_cores else task.make_core("FastOneVsAll", X)
+    core = plan.spare_cores.pop() if plan.spare_cores else _make_core(plan, task)
     labels = (task.positive_rows, task.positive_indptr, task.positive_factor, task.negative_factor)
     run = _Run(core, X, task, limits)
     unsolved: Status | None = Status.TIME_LIMIT
@@ -104,11 +105,18 @@ def solve_fast(plan: Plan, task: BlockTask, limits: Limits, first: int | None) -
     return run.result(unsolved)
 
 
+def _make_core(plan: Plan, task: BlockTask) -> Any:
+    core = task.make_core("FastOneVsAll", plan.problem.X)
+    if plan.row_index:
+        core.index_rows()
+    return core
+
+
 def shared_choices(plan: Plan, stop: Callable[[], bool] | None = None) -> SharedChoices | None:
     """Solve the pilot labels of a fit; None if `stop`, which is called meanwhile, ended the search."""
     n_labels = plan.problem.n_labels
     task = plan.task(0, n_labels)
-    core = task.make_core("FastOneVsAll", plan.problem.X)
+    core = _make_core(plan, task)
     core.begin(task.positive_rows, task.positive_indptr, task.positive_factor, task.negative_factor)
     finished = False
     try:

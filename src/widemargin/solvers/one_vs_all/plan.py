@@ -43,6 +43,9 @@ Algorithm = Literal["fast", "logistic", "dense", "newton"]
 # The algorithm for sparse rows by the loss; dense rows have one for both. Other losses are left to Newton.
 BATCHED: dict[str, Algorithm] = {"squared_hinge": "fast", "logistic": "logistic"}
 MIN_TOL, MIN_GAP_TOL = 1e-6, 1e-7  # float32 steps cannot steer to less; the Newton solver works in float64
+# Rows with fewer values have no index.
+INDEXED_VALUES = 4_000_000
+INDEX_BYTES = 4  # of the index, per value
 # Work area of a thread: bytes per feature and bytes per row; dense: of one label of its block.
 WORK_BYTES = {"fast": (410, 460), "logistic": (300, 220), "dense": (56, 60), "newton": (64, 33)}
 
@@ -73,6 +76,8 @@ class Plan:
         Bound on work areas beside X and the model.
     thread_bytes : int
         Work area of a thread.
+    row_index : bool
+        Whether the fast solver indexes the rows by feature.
     choices : SharedChoices or None
         What the fast solver decided on all labels; needed to solve a range of them.
     spare_cores : list
@@ -93,6 +98,7 @@ class Plan:
     n_threads: int
     memory_limit_mb: float
     thread_bytes: int
+    row_index: bool
     choices: SharedChoices | None = None
     tighten_cg: bool = True
     spare_cores: list[Any] = field(default_factory=list, compare=False, repr=False)
@@ -133,6 +139,7 @@ def make_plan(
     start: tuple[Any, Any] | None = None,
     n_threads: int = 1,
     memory_limit_mb: float = 1024.0,
+    row_index: bool | str = "auto",
 ) -> Plan:
     """Decide how a problem is solved.
 
@@ -140,7 +147,7 @@ def make_plan(
     ----------
     problem : Problem
         All labels of the fit.
-    tol, gap_tol, prune, max_iter, init, init_params, memory_limit_mb
+    tol, gap_tol, prune, max_iter, init, init_params, memory_limit_mb, row_index
         As of `OneVsAllClassifier`.
     start : tuple of (coef, intercept), optional
         Finite weights to start from instead of `init`, shapes (n_labels, n_features), CSR or dense, and (n_labels,).
@@ -163,6 +170,7 @@ def make_plan(
             raise ValueError("the starting weights contain NaN or infinity; pass finite weights, or None")
     polish = work_of(X, problem.n_labels) <= (SMALL_SPARSE_WORK if sparse else SMALL_DENSE_WORK)
     algorithm: Algorithm = "newton"
+    indexed = False
     loose = tol >= MIN_TOL and (gap_tol is None or gap_tol >= MIN_GAP_TOL)
     if not polish and init == "auto" and max_iter == DEFAULT_MAX_ITER and loose and problem.loss in BATCHED:
         double, batched = X.dtype == np.float64, BATCHED[problem.loss] if sparse else "dense"
@@ -171,6 +179,9 @@ def make_plan(
         copy_bytes = X.nnz * (16 if double else 8) if sparse else 4 * X.size * double
         if copy_bytes <= memory_limit_mb * 2**20 and (start is None or batched == "fast"):
             algorithm = batched
+            wanted = X.nnz >= INDEXED_VALUES if row_index == "auto" and sparse else row_index
+            fits = sparse and copy_bytes + INDEX_BYTES * X.nnz <= memory_limit_mb * 2**20
+            indexed = algorithm == "fast" and bool(wanted) and fits
     per_feature, per_row = WORK_BYTES[algorithm]
     work_bytes, width = per_feature * X.shape[1] + per_row * X.shape[0], None
     if algorithm == "dense":
@@ -190,6 +201,7 @@ def make_plan(
         int(n_threads),
         float(memory_limit_mb),
         work_bytes * (width or 1),
+        indexed,
     )
 
 
