@@ -5,10 +5,10 @@ measured on random labels with OneVsAllClassifier(C=1), by number of positives, 
 and on generated sets of about as many rows: of the same size with Zipf frequencies (60,000 labels, exponent ¾, because
 the labels of yso-finna-en were capped), and of a quarter of the Amazon-670K shape, each with and without topics.
 
-The constants of topical data (in widemargin/datasets/generators.py, and TOPICAL in amazon_shape.py) were chosen by these
-medians, the intercept and the word frequencies. Of the 21 trials, 11 were made with 19,696 labels of exponent 0.35, 6 on
-the first of the generated sets, where the choice was made, and 4 on the second, which has the same constants. Medians,
-1,500 random labels each:
+The constants of topical data (in widemargin/datasets/generators.py, and TOPICAL in amazon_shape.py) were chosen by
+these medians, the intercept and the word frequencies. Of the 21 trials, 11 were made with 19,696 labels of exponent
+0.35, 6 on the first of the generated sets, where the choice was made, and 4 on the second, which has the same
+constants. Medians, 1,500 random labels each:
 
     active negatives by positives         1   2–3   4–8  9–16 17–32 33–64 65–128  129–   intercept
     yso-finna-en                         44    99   166   288   464   740  1,230 2,048      −1.361

@@ -6,8 +6,8 @@ from S, and otherwise from a background that is Zipf-distributed over all featur
 tree, S is the path to the label. Repeated words become counts tf, counts become (1 + log tf) · idf, and rows get length
 1.
 
-With topics, labels and words share them, as in text: see `Topics`, and benchmarks/amazon_shape.py for how its constants
-were matched to real text.
+With topics, labels and words share them, as in text: see `Topics`, and benchmarks/active_negatives.py for how its
+constants were matched to real text.
 
 Rows are drawn in blocks of a fixed size, each from its own generator, so the data depends only on the seed and on the
 version of NumPy, and the work area only on the block. Memory: the arrays of the result, about 20 % of them spare until
@@ -17,8 +17,9 @@ rows with each word, and only a block of them is in memory.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -42,7 +43,7 @@ LARGEST_INT32 = 2**31 - 1
 # Random streams of one seed: shared by all rows, lengths of rows, one per block of rows, topics, trial rows.
 SHARED, LENGTHS, ROWS, TOPICS, TRIAL = 0, 1, 2, 3, 4
 
-# Topical data; the first three were matched to real text (benchmarks/amazon_shape.py).
+# Topical data; the first three were matched to real text (benchmarks/active_negatives.py).
 TOPIC_SHARE = 0.5  # share of the words that do not come from a label which come from the row's topic
 TOPIC_WORDS = 1000  # words of a topic, repetitions included
 OWN_WORDS_EXPONENT = 2.0  # of Zipf's law over the characteristic words of a label
@@ -361,14 +362,14 @@ class TopicalRows:
             part[:] = words.background.draw(rng, part.size).reshape(part.shape)
             topic = topics.of_label[first : first + BLOCK_ROWS, None]
             part[:, 1::2] = topics.draw_words(rng, np.broadcast_to(topic, part[:, 1::2].shape))
-        n_words, n_draws = nnz_per_row, labels_per_row
+        rows = cls(topics, replace(words, mean_words=nnz_per_row), labels_per_row)
         for _ in range(TRIALS):
-            rows = cls(topics, Words(words.background, words.characteristic, words.signal, n_words), n_draws)
             rng = generator_of(seed, TRIAL)
             labels, found, _ = rows.draw(rng, *rows.lengths(rng, BLOCK_ROWS))
-            n_draws = _corrected(n_draws, labels_per_row, len(labels) / BLOCK_ROWS)
-            n_words = _corrected(n_words, nnz_per_row, len(found) / BLOCK_ROWS)
-        return cls(topics, Words(words.background, words.characteristic, words.signal, n_words), n_draws)
+            n_words = _corrected(rows.words.mean_words, nnz_per_row, len(found) / BLOCK_ROWS)
+            n_draws = _corrected(rows.mean_labels, labels_per_row, len(labels) / BLOCK_ROWS)
+            rows = cls(topics, replace(words, mean_words=n_words), n_draws)
+        return rows
 
     def lengths(self, rng: np.random.Generator, n_rows: int) -> tuple[Ints, Ints]:
         """Numbers of labels and words to draw, (n_rows,) each."""
@@ -536,7 +537,7 @@ def make_zipf_multilabel(
         half of the words that do not come from its labels come from the topic's own vocabulary, and so does every other
         characteristic word of a label. Rows vary more in length. By default there are no topics. With signal=0.6,
         word_exponent=1.2 and word_offset=100, labels have about as many active negatives as on real text of library
-        titles, and words the same frequencies; benchmarks/amazon_shape.py has the figures.
+        titles, and words the same frequencies; benchmarks/active_negatives.py has the figures.
     folder : str or path, optional
         Write the rows block by block to a new store here, in bounded memory, and return them mapped. The rows are the
         same and take twice as long.
@@ -565,6 +566,8 @@ def make_zipf_multilabel(
         raise ValueError(f"word_offset must be finite and nonnegative; got {word_offset}")
     if n_topics is not None:
         _check_sizes(n_topics=n_topics)
+    if folder is not None and os.path.exists(folder):  # before the rows are drawn
+        raise FileExistsError(f"{os.fspath(folder)} already exists; choose another folder")
     if not 1 <= labels_per_row <= n_labels:
         raise ValueError(f"labels_per_row must be between 1 and n_labels={n_labels}; got {labels_per_row}")
     seed = seed_of(random_state)
