@@ -226,16 +226,16 @@ def test_labels_of_a_topic_share_words():
     assert likeness(-1) > likeness(-20_000) + 0.2  # of one topic, and of two
 
 
-def test_topical_rows_have_as_many_labels_and_features_as_asked():
-    for labels_per_row, nnz_per_row in ((1, 10), (5, 75), (20, 30)):
-        options = TOPICAL | {"labels_per_row": labels_per_row, "nnz_per_row": nnz_per_row}
-        X, Y = make_zipf_multilabel(20_000, 3000, 500, **options, random_state=1)
-        assert X.has_canonical_format
-        assert Y.has_canonical_format
-        assert Y.nnz / 20_000 == pytest.approx(labels_per_row, rel=0.03)
-        assert X.nnz / 20_000 == pytest.approx(nnz_per_row, rel=0.05)
-        assert np.diff(Y.indptr).min() >= 1
-        np.testing.assert_allclose(row_norms(X), 1.0, rtol=1e-6)
+@pytest.mark.parametrize(("labels_per_row", "nnz_per_row"), [(1, 10), (5, 75), (20, 30)])
+def test_topical_rows_have_as_many_labels_and_features_as_asked(labels_per_row, nnz_per_row):
+    options = TOPICAL | {"labels_per_row": labels_per_row, "nnz_per_row": nnz_per_row}
+    X, Y = make_zipf_multilabel(20_000, 3000, 500, **options, random_state=1)
+    assert X.has_canonical_format
+    assert Y.has_canonical_format
+    assert Y.nnz / 20_000 == pytest.approx(labels_per_row, rel=0.03)
+    assert X.nnz / 20_000 == pytest.approx(nnz_per_row, rel=0.05)
+    assert np.diff(Y.indptr).min() >= 1
+    np.testing.assert_allclose(row_norms(X), 1.0, rtol=1e-6)
 
 
 def test_topics_do_not_change_the_laws_of_labels_and_words():
