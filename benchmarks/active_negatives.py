@@ -65,10 +65,10 @@ def measure(name: str, X: Any, Y: Any, n_labels: int) -> tuple[list[str], list[s
     Y = Y.tocsc()[:, labels].tocsr()
     model = OneVsAllClassifier(C=1.0).fit(X, Y)
     active, group = count_active(X, Y, model), np.searchsorted(BINS, n_positive[labels], side="right")
-    medians = [np.median(active[group == g]) if np.any(group == g) else np.nan for g in range(1, len(BINS) + 1)]
+    medians = [f"{np.median(active[group == g]):,.0f}" if np.any(group == g) else "–" for g in range(1, len(BINS) + 1)]
     shares = np.sort(np.bincount(X.indices, minlength=X.shape[1]))[::-1] / X.shape[0]
     return (
-        [name, *(f"{m:,.0f}" for m in medians), f"{active.mean():,.0f}", f"{np.median(model.intercept_):.3f}"],
+        [name, *medians, f"{active.mean():,.0f}", f"{np.median(model.intercept_):.3f}"],
         [name, *(f"{100 * shares[rank - 1]:.3f}" for rank in RANKS), f"{X.nnz / X.shape[0]:.1f}"],
     )
 
