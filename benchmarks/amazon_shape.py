@@ -41,8 +41,8 @@ class Shape:
     ----------
     title : str
         What it is like.
-    result : str
-        Name of the result page, and of the stores.
+    result, stores : str
+        Names of the result page and of the stores.
     sizes : dict of str to int
         Rows, features and labels at scale 1.
     rows : dict
@@ -57,6 +57,7 @@ class Shape:
 
     title: str
     result: str
+    stores: str
     sizes: dict[str, int]
     rows: dict[str, Any]
     shares: tuple[float, ...] = (0.25, 0.5, 1.0)
@@ -65,7 +66,7 @@ class Shape:
 
     def make_store(self, folder: Path, scale: float, share: float) -> Path:
         """The store with a share of rows and labels, written if it does not exist."""
-        path = folder / f"{self.result}-{scale:g}-{share:g}.store"
+        path = folder / f"{self.stores}-{scale:g}-{share:g}.store"
         if not path.exists():
             sizes = {name: max(100, int(scale * size)) for name, size in self.sizes.items()}
             sizes |= {name: int(share * sizes[name]) for name in ("n_samples", "n_labels")}
@@ -81,11 +82,14 @@ TOPICAL = {"word_exponent": 1.2, "word_offset": 100.0, "signal": 0.6, "n_topics"
 SIZES_3M = {"n_samples": 1_717_899, "n_features": 337_067, "n_labels": 2_812_281}
 ROWS_3M = {"labels_per_row": 36.04, "nnz_per_row": 49.0, "exponent": 0.5}
 SHAPES = {
-    "amazon-670k": Shape("A set shaped like Amazon-670K", "amazon-shape", SIZES, ROWS),
-    "topical": Shape("A set shaped like Amazon-670K, with topics", "amazon-shape-topical", SIZES, ROWS | TOPICAL),
+    "amazon-670k": Shape("A set shaped like Amazon-670K", "amazon-shape", "amazon", SIZES, ROWS),
+    "topical": Shape(
+        "A set shaped like Amazon-670K, with topics", "amazon-shape-topical", "topical", SIZES, ROWS | TOPICAL
+    ),
     "amazon-3m": Shape(
         "A set shaped like Amazon-3M",
         "amazon-3m-shape",
+        "amazon-3m",
         SIZES_3M,
         ROWS_3M | TOPICAL,
         shares=(0.233, 0.5, 1.0),  # from 0.4 million rows on
