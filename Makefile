@@ -120,22 +120,35 @@ sanitized-core: $(VENV)/.installed-test
 CPP_TESTS := $(patsubst cpp/tests/%.cpp,%,$(wildcard cpp/tests/test_*.cpp))
 CPP_JOBS ?= 2
 CCACHE := $(shell command -v ccache)
+# $(1): folder below build; $(2): flags; $(3): compiler; $(4): program that runs the tests, if any
 define cpp_test_rules
 build/$(1)/%.o: cpp/tests/%.cpp
 	@mkdir -p $$(@D)
-	$$(CCACHE) $$(CXX) -std=c++17 $(2) -Icpp -MMD -MP -c $$< -o $$@
+	$$(CCACHE) $(3) -std=c++17 $(2) -Icpp -MMD -MP -c $$< -o $$@
 build/$(1)/%.run: build/$(1)/%.o
-	@$$(CXX) $(2) $$< -pthread -o build/$(1)/$$* && build/$(1)/$$*
+	@$(3) $(2) $$< -pthread -o build/$(1)/$$* && $(4) build/$(1)/$$*
 .PRECIOUS: build/$(1)/%.o
 endef
-$(eval $(call cpp_test_rules,cpp-test,-O1))
-$(eval $(call cpp_test_rules,sanitize,-O1 -g $(SANITIZE)))
--include $(wildcard build/cpp-test/*.d build/sanitize/*.d)
+$(eval $(call cpp_test_rules,cpp-test,-O1,$$(CXX),))
+$(eval $(call cpp_test_rules,sanitize,-O1 -g $(SANITIZE),$$(CXX),))
+# The flags of the wheel; static, so that no ARM libraries are needed at run time.
+$(eval $(call cpp_test_rules,arm,-O3 -ffp-contract=fast -Wno-psabi -static,$$(ARM_CXX),$$(ARM_RUN)))
+-include $(wildcard build/cpp-test/*.d build/sanitize/*.d build/arm/*.d)
 
 .PHONY: cpp-test
 cpp-test: ## compile and run the C++ tests
 	@$(MAKE) --no-print-directory --jobs $(CPP_JOBS) $(CPP_TESTS:%=build/cpp-test/%.run)
 	@echo "All C++ tests passed"
+
+ARM_CXX ?= aarch64-linux-gnu-g++
+ARM_RUN ?= $(firstword $(shell command -v qemu-aarch64 || command -v qemu-aarch64-static) qemu-aarch64)
+.PHONY: arm
+arm: ## compile the C++ tests for 64-bit ARM and run them in QEMU; needs a cross compiler
+	@command -v $(ARM_CXX) >/dev/null || { echo "make arm needs $(ARM_CXX); on Debian: apt-get install g++-aarch64-linux-gnu"; exit 1; }
+	@command -v $(ARM_RUN) >/dev/null || { echo "make arm needs $(ARM_RUN); on Debian: apt-get install qemu-user"; exit 1; }
+	@$(MAKE) --no-print-directory --jobs $(CPP_JOBS) $(CPP_TESTS:%=build/arm/%.run)
+	@$(ARM_RUN) build/arm/test_simd | grep -x 'instruction set in use: neon'
+	@echo "All C++ tests passed on ARM"
 
 sanitize: sanitized-core ## run the C++ tests and the kernel tests under ASan and UBSan
 	@$(MAKE) --no-print-directory --jobs $(CPP_JOBS) $(CPP_TESTS:%=build/sanitize/%.run)

@@ -1,4 +1,5 @@
-// Top-k prediction against a brute-force sort, on small integers (all sums exact, many ties), for every storage.
+// Top-k prediction against a brute-force sort, on small integers (all sums exact, many ties), for every storage and
+// every instruction set of this machine.
 #include <algorithm>
 #include <cmath>
 #include <random>
@@ -137,9 +138,7 @@ void check_bad_rows() {
     }
 }
 
-}  // namespace
-
-int main() {
+void check_storages_of_all_shapes() {
     std::mt19937 random(1);
     for (int64_t n_labels : {0, 1, 5, 17, 300})
         for (int64_t n_features : {0, 1, 9, 140})
@@ -148,12 +147,21 @@ int main() {
                 check_storages<float, int32_t>(p, 3, 4, {1, 1 << 20});
                 check_storages<double, int64_t>(p, 20, 64, {3, 100});
             }
-    check_bad_rows();
     // More distinct features than a chunk of the dense kernel for sparse rows, and more rows than a block.
     check_storages<float, int32_t>(make_problem(random, 260, 20, 2500, 0.02), 2, 32, {2, 1 << 24});
     // So few non-zeros that their features are sorted, instead of counted in a bit set.
     check_storages<float, int32_t>(make_problem(random, 3, 20, 2500, 0.002), 2, 32, {1, 1 << 24});
     // So many labels that estimates pay off.
     check_storages<double, int64_t>(make_problem(random, 5, 700, 12, 0.8), 4, 256, {1, 1 << 24});
+}
+
+}  // namespace
+
+int main() {
+    for (const std::string &name : available_instruction_sets()) {
+        setenv("WIDEMARGIN_ISA", name.c_str(), 1);
+        check_storages_of_all_shapes();
+    }
+    check_bad_rows();
     return 0;
 }

@@ -1,5 +1,5 @@
-// The sort-free projections of top_k/isa_thresholds.hpp against those of top_k/projections.hpp, and the ascent on a
-// small problem, for every instruction set of this machine.
+// The sort-free projections of top_k/isa_thresholds.hpp against those of top_k/projections.hpp, sums of losses and
+// visits against plain loops in double, and the ascent on a small problem, for every instruction set of this machine.
 #include <random>
 
 #include "check.hpp"
@@ -101,6 +101,167 @@ void check_ascent(const std::string &instruction_set, int n_classes, bool sparse
     CHECK(second.n_visits() == 135);
 }
 
+// Rows of multiples of 1/8, sparse (row 5 is empty) or dense, in both precisions.
+struct SmallRows {
+    int64_t n, d = 12;
+    std::vector<float> floats;
+    std::vector<double> doubles, costs;
+    std::vector<int32_t> cols, y;
+    std::vector<int64_t> start{0};
+    bool sparse;
+
+    SmallRows(int64_t n, int n_classes, bool sparse) : n(n), sparse(sparse) {
+        std::mt19937 random(n_classes);
+        for (int64_t i = 0; i < n; ++i) {
+            for (int32_t f = 0; f < d; ++f) {
+                if (sparse && (i == 5 || random() % 2 == 0)) continue;
+                doubles.push_back((double(random() % 33) - 16.0) / 8.0);
+                cols.push_back(f);
+            }
+            start.push_back(int64_t(doubles.size()));
+            costs.push_back(i % 10 == 9 ? 0.0 : 0.25);
+            y.push_back(int32_t(random() % n_classes));
+        }
+        floats.assign(doubles.begin(), doubles.end());
+    }
+    template <typename Data>
+    DataRows<Data> view() const {
+        const Data *values;
+        if constexpr (sizeof(Data) == 4) {
+            values = floats.data();
+        } else {
+            values = doubles.data();
+        }
+        return {values, sparse ? cols.data() : nullptr, sparse ? start.data() : nullptr, n, d, 1.0};
+    }
+    // Row i with the constant feature, as d + 1 numbers.
+    std::vector<double> dense(int64_t i) const {
+        std::vector<double> x(d + 1, 0.0);
+        for (int64_t p = start[i]; p < start[i + 1]; ++p) x[cols[p]] = doubles[p];
+        x[d] = 1.0;
+        return x;
+    }
+};
+
+// The margins 1 + s_j − s_y of the wrong classes.
+std::vector<double> margins_of(const std::vector<double> &s, int y) {
+    std::vector<double> z;
+    for (int j = 0; j < int(s.size()); ++j) {
+        if (j != y) z.push_back(1.0 + s[j] - s[y]);
+    }
+    return z;
+}
+
+// Sums of losses at random weights, with weights by feature and by group, and the average of two weights.
+template <typename T>
+void check_losses(const std::string &instruction_set, int n_classes, bool sparse, const TopKLoss &loss) {
+    const TopKKernels<T> &kernels = choose_top_k_kernels<T>(instruction_set);
+    const SmallRows rows(31, n_classes, sparse);
+    const int n_groups = (n_classes + kernels.width - 1) / kernels.width;
+    const int64_t stride = int64_t(n_groups) * kernels.width, lines = rows.d + 1;
+    std::vector<uint32_t> all_groups;
+    for (int g = 0; g < n_groups; ++g) all_groups.push_back(uint32_t(g));
+    std::mt19937 random(3);
+    for (const WeightLayout &layout : {WeightLayout{stride, kernels.width}, {kernels.width, lines * kernels.width}}) {
+        const AlignedArray<T> W = aligned_array<T>(lines * stride), average = aligned_array<T>(lines * stride);
+        for (int64_t k = 0; k < lines * stride; ++k) W[k] = T(int(random() % 65) - 32) / 64;
+        const AlignedArray<T> scores = aligned_array<T>(rows.n * stride);
+        const AlignedArray<double> exact_scores = aligned_array<double>(rows.n * stride);
+        TopKStep step(loss, n_classes - 1);
+        double expected = 0.0;
+        for (int64_t i = 0; i < rows.n; ++i) {
+            const std::vector<double> x = rows.dense(i);
+            std::vector<double> s(n_classes, 0.0);
+            for (int j = 0; j < n_classes; ++j) {
+                for (int64_t f = 0; f < lines; ++f) {
+                    s[j] += x[f] * double(W[layout.at(f, j / kernels.width) + j % kernels.width]);
+                }
+                scores[i * stride + j] = T(s[j]), exact_scores[i * stride + j] = s[j];
+            }
+            const std::vector<double> z = margins_of(s, rows.y[i]);
+            expected += rows.costs[i] * step.value(z.data(), n_classes - 1);
+        }
+        const auto args = [&](auto X) {
+            using Data = std::remove_cv_t<std::remove_reference_t<decltype(X.values[0])>>;
+            return LossArgs<T, Data>{X,      rows.y.data(), rows.costs.data(), loss,   n_classes,
+                                     stride, layout,        all_groups.data(), W.get()};
+        };
+        const auto right = [&](double found) { return std::abs(found - expected) <= 1e-12 * (1.0 + expected); };
+        const auto own = args(rows.view<T>());
+        CHECK(right(kernels.sum_losses(own, 0, 7) + kernels.sum_losses(own, 7, rows.n)));
+        CHECK(right(kernels.exact_losses_of_floats(args(rows.view<float>()), 0, rows.n)));
+        CHECK(right(kernels.exact_losses_of_doubles(args(rows.view<double>()), 0, rows.n)));
+        const auto y = rows.y.data();
+        const auto costs = rows.costs.data();
+        CHECK(right(kernels.losses_of_scores(loss, n_classes, y, costs, rows.n, stride, scores.get())));
+        CHECK(right(kernels.losses_of_exact_scores(loss, n_classes, y, costs, rows.n, stride, exact_scores.get())));
+        std::fill_n(average.get(), lines * stride, T(0.5));
+        kernels.average_weights(lines * stride - 1, T(0.25), W.get(), average.get());
+        for (int64_t k = 0; k + 1 < lines * stride; ++k) CHECK(average[k] == T(0.375) + W[k] / 4);
+        CHECK(average[lines * stride - 1] == T(0.5));
+    }
+}
+
+// The dual variables (rows × classes) after exact steps of the rows in this order, from W = 0.
+std::vector<double> visited_duals(const SmallRows &rows, int n_classes, const TopKLoss &loss,
+                                  const std::vector<int32_t> &order) {
+    const int64_t lines = rows.d + 1;
+    std::vector<double> W(lines * n_classes, 0.0), duals(rows.n * n_classes, 0.0), x(n_classes - 1);
+    TopKStep step(loss, n_classes - 1);
+    for (const int32_t i : order) {
+        const std::vector<double> row = rows.dense(i);
+        std::vector<double> s(n_classes, 0.0);
+        double norm = 0.0, threshold = 0.0, sum = 0.0;
+        for (int64_t f = 0; f < lines; ++f) {
+            norm += row[f] * row[f];
+            for (int j = 0; j < n_classes; ++j) s[j] += row[f] * W[f * n_classes + j];
+        }
+        const std::vector<double> b = margins_of(s, rows.y[i]);  // the row's own part is 0 at its first visit
+        step.maximise(b.data(), n_classes - 1, norm, rows.costs[i], threshold, x.data());
+        for (int j = 0, wrong = 0; j < n_classes; ++j) {
+            if (j != rows.y[i]) sum += duals[i * n_classes + j] = x[wrong++];
+        }
+        for (int64_t f = 0; f < lines; ++f) {
+            for (int j = 0; j < n_classes; ++j) W[f * n_classes + j] -= row[f] * duals[i * n_classes + j];
+            W[f * n_classes + rows.y[i]] += row[f] * sum;
+        }
+    }
+    return duals;
+}
+
+// The first visits of all rows, one by one and as a block.
+template <typename T>
+void check_visits(const std::string &instruction_set, int n_classes, bool sparse, const TopKLoss &loss) {
+    const SmallRows rows(40, n_classes, sparse);
+    const DataRows<T> X = rows.view<T>();
+    const TopKOptions options{loss, n_classes, 1, 1};
+    TopKAscent<T> one_by_one(X, rows.y.data(), rows.costs.data(), options, instruction_set);
+    TopKAscent<T> block(X, rows.y.data(), rows.costs.data(), options, instruction_set);
+    one_by_one.run(1, 1e9);
+    const std::vector<int32_t> order = block.next_pass();
+    const int64_t n = int64_t(order.size());
+    CHECK(n == 36);
+    std::vector<T> gram(n * n);
+    for (int64_t p = 0; p < n; ++p) {
+        for (int64_t q = 0; q < n; ++q) {
+            const std::vector<double> a = rows.dense(order[p]), b = rows.dense(order[q]);
+            for (size_t f = 0; f < a.size(); ++f) gram[p * n + q] += T(a[f] * b[f]);
+        }
+    }
+    const AlignedArray<T> scores = aligned_array<T>(n * block.stride()), steps = aligned_array<T>(n * block.stride());
+    block.visit_block(order.data(), n, gram.data(), scores.get(), steps.get());
+    const std::vector<double> expected = visited_duals(rows, n_classes, loss, order);
+    for (const DualLists &found : {one_by_one.duals(), block.duals()}) {
+        std::vector<double> x(expected.size(), 0.0);
+        for (int64_t i = 0; i < rows.n; ++i) {
+            for (int64_t e = found.start[i]; e < found.start[i + 1]; ++e) {
+                x[i * n_classes + found.classes[e]] = found.values[e];
+            }
+        }
+        for (size_t k = 0; k < x.size(); ++k) CHECK(std::abs(x[k] - expected[k]) <= (sizeof(T) == 4 ? 2e-6 : 1e-14));
+    }
+}
+
 }  // namespace
 
 int main() {
@@ -116,6 +277,10 @@ int main() {
                                              TopKLoss{k, true, 0.5}, TopKLoss{k, false, 0.5}}) {
                     check_ascent<float>(name, n_classes, sparse, loss);
                     check_ascent<double>(name, n_classes, sparse, loss);
+                    check_losses<float>(name, n_classes, sparse, loss);
+                    check_losses<double>(name, n_classes, sparse, loss);
+                    check_visits<float>(name, n_classes, sparse, loss);
+                    check_visits<double>(name, n_classes, sparse, loss);
                 }
             }
         }

@@ -1,5 +1,6 @@
 // The joint dual ascent of a tree: the factor against a dense one, both S-steps against each other, valid bounds, and
-// sparse tables, for float and double and several threads.
+// sparse tables, for float and double and several threads; and its kernels against plain loops, for every instruction
+// set of this machine.
 #include <cmath>
 #include <random>
 
@@ -127,9 +128,70 @@ void check_bounds(bool over_all, bool learns, int n_threads, int32_t small_subtr
     for (const double w : W) CHECK(std::isfinite(w));
 }
 
+// Multiples of 1/8, exact with or without fused multiply-add, in groups of all widths up to several strips.
+struct SmallTable {
+    static constexpr int32_t n_lines = 9;
+    int32_t width;
+    int64_t n;
+    std::vector<int32_t> places;
+    std::vector<double> table, values, changes;
+
+    SmallTable(int32_t width, int64_t n) : width(width), n(n), table(n_lines * width + STRIP), changes(width + STRIP) {
+        std::mt19937 random(unsigned(100 * width + n));
+        const auto draw = [&] { return (double(random() % 65) - 32.0) / 8.0; };
+        for (double &x : table) x = draw();
+        for (int64_t k = 0; k < n; ++k) places.push_back(int32_t(random() % n_lines)), values.push_back(draw());
+        for (int32_t j = 0; j < width; ++j) changes[j] = random() % 3 == 0 ? draw() : 0.0;  // some strips are skipped
+    }
+    template <typename S, typename T, typename V>
+    void check_sum(SumRows<S, T, V> sum_rows) const {
+        const std::vector<T> lines(table.begin(), table.end());
+        const std::vector<V> row(values.begin(), values.end());
+        std::vector<S> out(width + 1, S(77));
+        sum_rows(lines.data(), width, places.data(), row.data(), n, out.data());
+        for (int32_t j = 0; j < width; ++j) {
+            double sum = 0.0;
+            for (int64_t k = 0; k < n; ++k) sum += values[k] * table[places[k] * width + j];
+            CHECK(double(out[j]) == sum);
+        }
+        CHECK(out[width] == S(77));
+    }
+    template <typename S, typename V>
+    void check_add(AddRows<S, V> add_rows) const {
+        std::vector<S> found(table.begin(), table.end());
+        const std::vector<S> by(changes.begin(), changes.end());
+        const std::vector<V> row(values.begin(), values.end());
+        std::vector<double> expected = table;
+        for (int64_t k = 0; k < n; ++k) {
+            for (int32_t j = 0; j < width; ++j) expected[places[k] * width + j] += values[k] * changes[j];
+        }
+        add_rows(found.data(), width, places.data(), row.data(), n, by.data());
+        for (size_t k = 0; k < expected.size(); ++k) CHECK(double(found[k]) == expected[k]);
+    }
+};
+
+template <typename T>
+void check_kernels(const TreeKernels<T> &kernels) {
+    for (int32_t width = 1; width <= 60; ++width) {
+        for (const int64_t n : {0, 1, 2, 3, 8, 13}) {
+            const SmallTable small(width, n);
+            small.check_sum(kernels.sum_own);
+            small.check_sum(kernels.sum_floats);
+            small.check_sum(kernels.sum_doubles);
+            small.check_add(kernels.add_own);
+            small.check_add(kernels.add_floats);
+            small.check_add(kernels.add_doubles);
+        }
+    }
+}
+
 }  // namespace
 
 int main() {
+    for (const std::string &name : available_instruction_sets()) {
+        check_kernels(choose_tree_kernels<float>(name));
+        check_kernels(choose_tree_kernels<double>(name));
+    }
     check_factor();
     for (int n_threads : {1, 3}) {
         for (int32_t small_subtree : {0, 150}) {

@@ -10,6 +10,7 @@ import pytest
 from sklearn.feature_extraction.text import TfidfTransformer
 from sklearn.svm import LinearSVC
 
+from widemargin import open_store, write_store
 from widemargin.datasets import generators as _bags
 from widemargin.datasets.generators import make_hierarchical, make_zipf_multilabel
 
@@ -163,6 +164,8 @@ def test_memory_is_that_of_the_result_and_a_block():
         ({"exponent": -1.0}, "exponent"),
         ({"signal": 1.5}, "signal must be between 0 and 1"),
         ({"random_state": "seed"}, "random_state"),
+        ({"word_offset": -1.0}, "word_offset must be finite and nonnegative"),
+        ({"n_topics": 0}, "n_topics must be a positive integer; got 0"),
     ],
 )
 def test_impossible_multilabel_data_is_refused(options, message):
@@ -183,3 +186,115 @@ def test_impossible_multilabel_data_is_refused(options, message):
 def test_impossible_trees_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         make_hierarchical(**({"n_samples": 5, "n_features": 20, "nnz_per_row": 5} | options))
+
+
+TOPICAL = {"labels_per_row": 4, "nnz_per_row": 15, "exponent": 0.5, "signal": 0.6, "word_offset": 100.0, "n_topics": 20}
+
+
+def shares_of_common_labels(Y):
+    """How often two labels are together in a row, over how often they would be if rows drew them independently.
+
+    The mean over the 20 most frequent pairs of labels.
+    """
+    together = (Y.T @ Y).toarray() / Y.shape[0]
+    share = together.diagonal().copy()
+    np.fill_diagonal(together, 0)
+    pairs = np.argsort(together, axis=None)[-40:]  # each pair occurs twice
+    return np.mean(together.ravel()[pairs] / np.outer(share, share).ravel()[pairs])
+
+
+def test_labels_of_a_topic_occur_together():
+    sizes = {"n_samples": 20_000, "n_features": 3000, "n_labels": 400}
+    Y = make_zipf_multilabel(**sizes, **TOPICAL, random_state=0)[1]
+    plain = make_zipf_multilabel(**sizes, **(TOPICAL | {"n_topics": None}), random_state=0)[1]
+    assert shares_of_common_labels(plain) < 1.5
+    assert shares_of_common_labels(Y) > 8
+
+
+def test_labels_of_a_topic_share_words():
+    X, Y = make_zipf_multilabel(20_000, 3000, 400, **TOPICAL, random_state=0)
+    together = np.triu((Y.T @ Y).toarray(), 1)
+    order = np.argsort(together, axis=None)
+
+    def likeness(rank):
+        """Cosine of the mean rows of two labels, over rows that have only one of the two."""
+        pair = Y[:, list(np.unravel_index(order[rank], together.shape))]
+        single = np.diff(pair.indptr) == 1
+        means = pair[single].T @ X[single].toarray()
+        return means[0] @ means[1] / np.linalg.norm(means[0]) / np.linalg.norm(means[1])
+
+    assert likeness(-1) > likeness(-20_000) + 0.2  # of one topic, and of two
+
+
+@pytest.mark.parametrize(("labels_per_row", "nnz_per_row"), [(1, 10), (5, 75), (20, 30)])
+def test_topical_rows_have_as_many_labels_and_features_as_asked(labels_per_row, nnz_per_row):
+    options = TOPICAL | {"labels_per_row": labels_per_row, "nnz_per_row": nnz_per_row}
+    X, Y = make_zipf_multilabel(20_000, 3000, 500, **options, random_state=1)
+    assert X.has_canonical_format
+    assert Y.has_canonical_format
+    assert Y.nnz / 20_000 == pytest.approx(labels_per_row, rel=0.03)
+    assert X.nnz / 20_000 == pytest.approx(nnz_per_row, rel=0.05)
+    assert np.diff(Y.indptr).min() >= 1
+    np.testing.assert_allclose(row_norms(X), 1.0, rtol=1e-6)
+
+
+def test_topics_do_not_change_the_laws_of_labels_and_words():
+    # As without topics: one label per row, and one word, which is now a label's, a topic's or the background's.
+    options = {"labels_per_row": 1, "nnz_per_row": 1, "n_topics": 500, "features_per_label": 20}
+    X, Y = make_zipf_multilabel(50_000, 100, 2000, exponent=0.8, word_exponent=1.2, **options, random_state=2)
+    for matrix, exponent, n in ((Y, 0.8, 100), (X, 1.2, 50)):
+        counts = np.sort(np.bincount(matrix.indices, minlength=n))[::-1][:n]
+        slope = np.polyfit(np.log(np.arange(1, n + 1)), np.log(counts), 1)[0]
+        assert slope == pytest.approx(-exponent, abs=0.1)
+
+
+def test_an_offset_flattens_the_head_of_the_law():
+    options = {"labels_per_row": 1, "nnz_per_row": 1, "signal": 0.0, "random_state": 3}
+    X, _ = make_zipf_multilabel(50_000, 100, 5, word_offset=30, **options)
+    counts = np.sort(np.bincount(X.indices, minlength=100))[::-1]
+    assert counts[0] / counts[99] == pytest.approx(130 / 31, rel=0.2)
+
+
+def test_topical_data_repeats_with_its_seed():
+    first, again, other = (
+        make_zipf_multilabel(500, 200, 50, **TOPICAL, random_state=seed) for seed in (7, np.int64(7), 8)
+    )
+    assert fingerprint(*first) == fingerprint(*again)
+    assert fingerprint(*first) != fingerprint(*other)
+
+
+@pytest.mark.parametrize("n_topics", [None, 20])
+def test_rows_written_block_by_block_are_the_same(tmp_path, n_topics):
+    options = TOPICAL | {"n_topics": n_topics, "random_state": 0}
+    sizes = (_bags.BLOCK_ROWS + 100, 400, 300)
+    whole = make_zipf_multilabel(*sizes, **options)
+    mapped = make_zipf_multilabel(*sizes, **options, folder=tmp_path / "blocks")
+    assert fingerprint(*mapped) == fingerprint(*whole)
+    write_store(tmp_path / "whole", *whole)
+    for file in (tmp_path / "whole").iterdir():
+        assert (tmp_path / "blocks" / file.name).read_bytes() == file.read_bytes()
+    open_store(tmp_path / "blocks", verify=True)
+    with pytest.raises(FileExistsError):
+        make_zipf_multilabel(*sizes, **options, folder=tmp_path / "blocks")
+
+
+@pytest.mark.slow
+def test_memory_of_a_store_is_that_of_a_block(tmp_path):
+    make_zipf_multilabel(10, 20, 10, **(TOPICAL | {"nnz_per_row": 5}), folder=tmp_path / "warm up")
+    tracemalloc.start()
+    X, Y = make_zipf_multilabel(60_000, 5000, 1000, **(TOPICAL | {"nnz_per_row": 60}), folder=tmp_path / "store")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    words_in_a_block = _bags.BLOCK_ROWS * 120
+    assert X.nnz > 3 * words_in_a_block
+    assert Y.shape == (60_000, 1000)
+    # The lengths of all rows, topics, and about ten arrays of 8 bytes per word of a block.
+    assert peak < 4 * 8 * 60_000 + 8 * 20 * _bags.TOPIC_WORDS + 100 * words_in_a_block
+
+
+def test_data_of_existing_calls_has_not_changed():
+    """The benchmarks compare versions of the solvers on the same rows; these were drawn before there were topics."""
+    X, Y = make_zipf_multilabel(500, 200, 50, nnz_per_row=10, random_state=7)
+    integers = [hashlib.sha256(part.astype("<i4")).hexdigest()[:16] for m in (X, Y) for part in (m.indices, m.indptr)]
+    assert integers == ["15d8bcb3c8bc8550", "8ad3bd733b67c842", "a70d73006b3c23a1", "59bc17ff94d2813f"]
+    assert float(X.data[:100].astype(np.float64).sum()) == pytest.approx(30.060436487, rel=1e-6)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,15 @@ from widemargin.data.text import (
 from widemargin.exceptions import DataFormatError
 from widemargin.files import PathLike, atomic_folder, hashed_file
 
-__all__ = ["RowStream", "open_rows", "rows_of_array", "scan_text", "store_of_rows", "write_text_store"]
+__all__ = [
+    "RowStream",
+    "open_rows",
+    "rows_of_array",
+    "scan_text",
+    "store_of_rows",
+    "write_block_store",
+    "write_text_store",
+]
 
 Look = Callable[[ParsedText, TextFormat], None]
 
@@ -169,6 +177,36 @@ def store_of_rows(rows: RowStream, folder: Path) -> str:
                 writer.write(block.data, block.indices, block.indptr)
         write_description(temporary, {"X": writer.entry(), "Y": None}, {}, {})
     return str(folder)
+
+
+def write_block_store(
+    folder: PathLike,
+    shapes: tuple[tuple[int, int], tuple[int, int]],
+    n_values: tuple[int, int],
+    blocks: Iterable[tuple[Any, Any]],
+) -> None:
+    """Write a store from blocks of rows, of which only one is in memory.
+
+    Parameters
+    ----------
+    folder : str or path
+        The store, which must not exist.
+    shapes : pair of tuples
+        Shapes of X and Y.
+    n_values : pair of int
+        Numbers of values stored in X and Y.
+    blocks : iterable of pairs of csr_array
+        X and Y of the blocks, with sorted indices.
+    """
+    with atomic_folder(folder) as temporary:
+        with contextlib.ExitStack() as stack:
+            pairs = zip("XY", shapes, n_values, strict=True)
+            writers = [_Csr(temporary, name, shape, count, stack) for name, shape, count in pairs]
+            for block in blocks:
+                for writer, part in zip(writers, block, strict=True):
+                    writer.write(part.data, part.indices, part.indptr)
+        entries = {name: writer.entry() for name, writer in zip("XY", writers, strict=True)}
+        write_description(temporary, entries, {}, {"label_names": None, "feature_names": None})
 
 
 @with_shared_passages
