@@ -44,6 +44,7 @@ constexpr double SEED_THRESHOLD_SHARE = 1.2;  // rows requested per row wanted
 constexpr int64_t SET_CAP = 1500, SET_CAP_SHARE = 2;
 constexpr int64_t LARGE_SET_ENTRIES = 1 << 19;  // 4 MB
 constexpr int FREE_ROUNDS = 2;                  // rounds before the old working set is kept
+constexpr size_t FEW_NEGATIVES = 64;            // rows found in a pass; with fewer, the old set is kept as well
 constexpr int MAX_ROUNDS = 12;
 constexpr int LOCAL_MAX_ITER = 150;       // as in one_vs_all/batch_search.hpp
 constexpr double TIGHTENING_SHARE = 0.3;  // of the inner target, if a solved set was not accurate enough
@@ -324,8 +325,10 @@ class LabelScheduler {
         const bool capped = slot.round <= FREE_ROUNDS;
         const int64_t cap = SET_CAP + SET_CAP_SHARE * static_cast<int64_t>(slot.rows.size());
         best_emitted(slot.found, static_cast<float>(slot.threshold), capped ? cap : store_.n_rows);
+        // With a handful of negatives, the intercept would jump across the margin of most rows.
+        const bool few = chosen_.size() < FEW_NEGATIVES;
         add_rows(slot.label.positives);
-        if (!capped) add_rows(slot.rows);
+        if (!capped || few) add_rows(slot.rows);
     }
 
     // Replaces the scores of the envelope by those of the weights, so that the path of a label does not depend on
