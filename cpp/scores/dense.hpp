@@ -69,17 +69,11 @@ class FeatureRanks {
 
 constexpr int64_t PANEL = 16;  // labels in registers at a time
 
-// A vector of one register: GCC 12 keeps wider ones in memory, which is ten times slower.
-template <int LANES>
-struct VectorOf {
-    typedef double type __attribute__((vector_size(LANES * sizeof(double)), aligned(sizeof(double)), may_alias));
-};
-
 // c[r] += sum over j < n of x[r][j] * panel[j], for ROWS rows of PANEL sums.
 template <int LANES, int ROWS>
 __attribute__((always_inline)) inline void add_tile(const double *panel, const double *x, int64_t x_stride, int64_t n,
                                                     double *c, int64_t c_stride) {
-    using Vector = typename VectorOf<LANES>::type;
+    using Vector = typename VectorOf<double, LANES>::type;
     constexpr int PARTS = PANEL / LANES;
     Vector sums[ROWS][PARTS];
     for (int r = 0; r < ROWS; ++r)
@@ -105,7 +99,7 @@ __attribute__((always_inline)) inline void add_dense_rows(const double *panel, c
 template <int LANES>
 __attribute__((always_inline)) inline void add_sparse_row(const double *panel, int64_t first, const int64_t *places,
                                                           const double *values, int64_t n, double *c) {
-    using Vector = typename VectorOf<LANES>::type;
+    using Vector = typename VectorOf<double, LANES>::type;
     constexpr int PARTS = PANEL / LANES;
     Vector sums[PARTS];
     for (int v = 0; v < PARTS; ++v) sums[v] = *reinterpret_cast<const Vector *>(c + v * LANES);

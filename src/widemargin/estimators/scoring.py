@@ -44,7 +44,7 @@ from widemargin.estimators.training import (
 )
 from widemargin.labels.encoding import LabelEncoding
 from widemargin.labels.graph import as_label_graph
-from widemargin.metrics.lists import Tied, find_tied
+from widemargin.metrics.lists import Tied, find_tied, no_ties
 from widemargin.metrics.propensity import FEWEST_SAMPLES
 from widemargin.model_io import ModelState
 from widemargin.problems.kernels import PrecomputedKernel, TrainingKernel, make_kernel, resolve_gamma
@@ -64,6 +64,7 @@ __all__ = [
 ]
 
 RANKED_PLACES_PER_BLOCK = 4_000_000  # 100 MB of labels, scores and indices
+MOST_PLAIN_VALUES = 2**20  # of rows that are checked here; the time that scikit-learn needs does not matter for more
 # Prediction indices by model. Beside the models and not inside, because prediction must not change a model's attributes
 # (scikit-learn checks it), and because an index is neither copied nor pickled with its model.
 _SCORERS: WeakKeyDictionary[Any, dict[bool, tuple[tuple[Any, ...], Any]]] = WeakKeyDictionary()
@@ -261,7 +262,7 @@ class LabelModel(CommonParameters, ClassifierMixin, BaseEstimator):
         if k < n_labels:
             tied = find_tied(indices, scores, k, n_labels, labels_tied)
         else:  # all labels are listed
-            tied = Tied(sp.csr_array((len(listed), n_labels), dtype=np.int8), np.zeros(len(listed), dtype=bool))
+            tied = no_ties(len(listed), n_labels)
         return TopK(None, np.ascontiguousarray(scores[:, :k]), listed, self.classes_, tied)
 
     def _ranked(self, X: Any, k: int, scorer: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
@@ -541,13 +542,28 @@ class LabelModel(CommonParameters, ClassifierMixin, BaseEstimator):
 
     def _check_rows(self, X: Any) -> Any:
         """Rows as the kernels take them: CSR or C-contiguous, float32 or float64."""
-        check_is_fitted(self)
-        try:
-            X = validate_data(self, X, reset=False, accept_sparse="csr", dtype=[np.float64, np.float32], order="C")
-        except ValueError:
-            refuse_texts(X, type(self).__name__)
-            raise
+        if not self._are_plain_rows(X):
+            check_is_fitted(self)
+            try:
+                X = validate_data(self, X, reset=False, accept_sparse="csr", dtype=[np.float64, np.float32], order="C")
+            except ValueError:
+                refuse_texts(X, type(self).__name__)
+                raise
         return l2_normalize_rows(X) if self.normalize else X
+
+    def _are_plain_rows(self, X: Any) -> bool:
+        """Whether these rows are such that `validate_data` would return them unchanged, without asking it.
+
+        It takes longer (95 µs) than scoring a row with hundreds of labels. All errors and warnings are left to it.
+        """
+        if type(X) not in (np.ndarray, sp.csr_array, sp.csr_matrix) or X.ndim != 2 or X.dtype.char not in "fd":
+            return False
+        if not 0 < X.shape[1] == getattr(self, "n_features_in_", 0) or hasattr(self, "feature_names_in_"):
+            return False
+        values = X if isinstance(X, np.ndarray) else X.data
+        if X.shape[0] == 0 or values.size > MOST_PLAIN_VALUES or not values.flags.c_contiguous:
+            return False
+        return X.dtype.isnative and bool(np.isfinite(values).all())
 
     def _decide(self, X: Any) -> Any:
         """The labels of checked rows, of a model with several labels per row, as a CSR array."""
