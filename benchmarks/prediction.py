@@ -62,7 +62,7 @@ def model_with(W, intercept=None):
     """A fitted model with the given weights, made read-only as in a fit, so prediction keeps its index."""
     n_labels, n_features = W.shape
     one_label_each = sp.csr_array((np.ones(2), ([0, 1], [0, n_labels - 1])), shape=(2, n_labels))
-    model = OneVsAllClassifier().fit(sp.csr_array((2, n_features), dtype=np.float32), one_label_each)
+    model = OneVsAllClassifier(prune=PRUNE).fit(sp.csr_array((2, n_features), dtype=np.float32), one_label_each)
     model.coef_, model.intercept_ = W, np.zeros(n_labels) if intercept is None else intercept
     for part in (model.intercept_, *((W.data, W.indices, W.indptr) if sp.issparse(W) else (W,))):
         part.setflags(write=False)

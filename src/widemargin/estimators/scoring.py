@@ -44,12 +44,12 @@ from widemargin.estimators.training import (
 )
 from widemargin.labels.encoding import LabelEncoding
 from widemargin.labels.graph import as_label_graph
-from widemargin.metrics.lists import Tied, find_tied, no_ties
+from widemargin.metrics.lists import Tied, find_tied
 from widemargin.metrics.propensity import FEWEST_SAMPLES
 from widemargin.model_io import ModelState
 from widemargin.problems.kernels import PrecomputedKernel, TrainingKernel, make_kernel, resolve_gamma
 from widemargin.problems.probabilities import Calibration, Method
-from widemargin.problems.scores import KernelScorer, LinearScorer
+from widemargin.problems.scores import FeatureIndex, KernelScorer, LinearScorer
 
 __all__ = [
     "LabelModel",
@@ -68,6 +68,8 @@ MOST_PLAIN_VALUES = 2**20  # of rows that are checked here; the time that scikit
 # Prediction indices by model. Beside the models and not inside, because prediction must not change a model's attributes
 # (scikit-learn checks it), and because an index is neither copied nor pickled with its model.
 _SCORERS: WeakKeyDictionary[Any, dict[bool, tuple[tuple[Any, ...], Any]]] = WeakKeyDictionary()
+# Indices by feature that model folders have, with the weights and factors of which they were made.
+_STORED_INDICES: WeakKeyDictionary[Any, tuple[Any, Any, FeatureIndex]] = WeakKeyDictionary()
 
 
 class _Lists(NamedTuple):
@@ -259,10 +261,7 @@ class LabelModel(CommonParameters, ClassifierMixin, BaseEstimator):
             return np.asarray(found == np.take_along_axis(found, indices[rows, k - 1][:, None], axis=1))
 
         listed = np.ascontiguousarray(indices[:, :k])
-        if k < n_labels:
-            tied = find_tied(indices, scores, k, n_labels, labels_tied)
-        else:  # all labels are listed
-            tied = no_ties(len(listed), n_labels)
+        tied = find_tied(indices, scores, k, n_labels, labels_tied)
         return TopK(None, np.ascontiguousarray(scores[:, :k]), listed, self.classes_, tied)
 
     def _ranked(self, X: Any, k: int, scorer: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
@@ -466,7 +465,23 @@ class LabelModel(CommonParameters, ClassifierMixin, BaseEstimator):
         return index
 
     def _linear_scorer(self, scale: npt.NDArray[np.float64] | None) -> Any:
-        return LinearScorer(self.coef_, self.intercept_, scale=scale, memory_limit_mb=self.memory_limit_mb)
+        index = self._stored_index(scale)
+        return LinearScorer(self.coef_, self.intercept_, scale=scale, memory_limit_mb=self.memory_limit_mb, index=index)
+
+    def _stored_index(self, scale: npt.NDArray[np.float64] | None) -> FeatureIndex | None:
+        """The index that the model folder has, if the weights are still those and the factors are these."""
+        coef, factors, index = _STORED_INDICES.get(self, (None, None, None))
+        return index if coef is self.coef_ and factors is scale else None
+
+    def _use_feature_index(self, index: FeatureIndex) -> None:
+        """Predict from this index of the weights as they are now."""
+        _STORED_INDICES[self] = self.coef_, getattr(self, "label_scale_", None), index
+
+    def _feature_index(self) -> FeatureIndex:
+        """The index of sparse weights by which this model ranks labels."""
+        scale = getattr(self, "label_scale_", None)
+        index = self._stored_index(scale)
+        return FeatureIndex.of(self.coef_, scale) if index is None else index
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Share of rows whose label (or whole label set) is predicted exactly.

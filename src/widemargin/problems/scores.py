@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -49,7 +49,7 @@ __all__ = [
 
 LABELS_PER_BLOCK = 32768  # sums (8 bytes) and stamps (4 bytes) of a block of labels stay in an L2 cache of 512 KB
 LINE_STEP = 8  # lines of an index are padded to a multiple of this many labels
-LABELS_PER_WEIGHT = 8  # of a line, scored in the time of one weight in a list
+LABELS_PER_WEIGHT = 4  # of a line, scored in the time of one weight in a list
 WEIGHTS_PER_LIST = 10  # scored in the time that a list takes before its first weight
 COUNTED_AT_ONCE = 2**22
 BYTES_PER_KERNEL_VALUE = 24  # the value itself, and the products and differences on the way to it
@@ -158,7 +158,10 @@ class LinearScorer:
             return self._weights
         if self._lines is None:
             coef, self._n_values = self._filter.coef, self._n_values + X.nnz
-            if self._n_values < self.n_features or _padded(self.n_labels) * self.n_features * coef.itemsize > work_bytes:
+            if (
+                self._n_values < self.n_features
+                or _padded(self.n_labels) * self.n_features * coef.itemsize > work_bytes
+            ):
                 return self._weights
             self._lines = self._indexed(FeatureIndex.of_dense(coef))
         return self._lines
@@ -322,6 +325,51 @@ class FeatureIndex:
     largest: FloatArray
     most_repeats: int
     labels_per_block: int
+
+    ARRAYS: ClassVar = ("data", "labels", "starts", "lines", "line_of", "largest")
+    NUMBERS: ClassVar = ("most_repeats", "labels_per_block")
+
+    def check(self, coef: Any, *, labels: bool) -> None:
+        """A ValueError if this cannot be the index of these weights; with `labels`, all of the lists are read."""
+        (n_labels, n_features), floats = coef.shape, coef.dtype
+        for name, least, most in (("labels_per_block", LINE_STEP, 2**16), ("most_repeats", 1, max(1, coef.nnz))):
+            value = getattr(self, name)
+            if type(value) is not int or not least <= value <= most:
+                raise ValueError(f"{name} must be an integer from {least} to {most}; got {value!r:.50}")
+        n_blocks, n_lines = -(-n_labels // self.labels_per_block), len(self.lines)
+        for name, dtype, shape in (
+            ("data", floats, (len(self.labels),)),
+            ("labels", np.uint16, (len(self.labels),)),
+            ("starts", np.int64, (n_blocks, n_features + 1)),
+            ("lines", floats, (n_lines, _padded(n_labels))),
+            ("line_of", np.int32, (n_features,)),
+            ("largest", np.float64, (n_features,)),
+        ):
+            array = getattr(self, name)
+            if array.dtype != dtype or array.shape != shape:
+                raise ValueError(f"{name} must be {np.dtype(dtype)} of shape {shape}; got {array.dtype}, {array.shape}")
+        starts, lined = self.starts.ravel(), np.sort(self.line_of[self.line_of >= 0])
+        if len(self.labels) > coef.nnz or (len(starts) and (starts[0] != 0 or starts[-1] != len(self.labels))):
+            raise ValueError("the lists do not match the weights")
+        if (np.diff(starts) < 0).any() or self.labels_per_block % LINE_STEP:
+            raise ValueError("the lists overlap")
+        if not np.array_equal(lined, np.arange(n_lines)) or (self.line_of < -1).any():
+            raise ValueError("the lines do not match the features")
+        if not (self.largest >= 0.0).all():
+            raise ValueError("a largest weight is negative")
+        if labels:
+            self._check_labels(n_labels)
+
+    def _check_labels(self, n_labels: int) -> None:
+        """A ValueError unless the labels of each list are in its block and in increasing order."""
+        for block, starts in enumerate(self.starts):
+            width = min(self.labels_per_block, n_labels - block * self.labels_per_block)
+            labels = self.labels[starts[0] : starts[-1]]
+            first_of_list = np.zeros(len(labels) + 1, dtype=bool)
+            first_of_list[starts - starts[0]] = True
+            in_order = (labels[1:] >= labels[:-1]) | first_of_list[1:-1]
+            if len(labels) and not (labels.max() < width and in_order.all()):
+                raise ValueError("the labels of a list are out of range or not in order")
 
     @classmethod
     def of(cls, coef: Any, scale: FloatArray | None = None) -> Self:
