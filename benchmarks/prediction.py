@@ -31,7 +31,6 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 from sklearn.svm import LinearSVC
-from sklearn.utils.extmath import safe_sparse_dot
 from threadpoolctl import threadpool_limits
 
 from _common import (
@@ -221,34 +220,11 @@ def compare_sparse(rng, n_labels, n_features, n_rows):
     ]
 
 
-def scikit_learn_top_k(X, coef_transposed, intercept, k):
-    """The same product as `decision_function` of a scikit-learn model, and the top k of it, best first."""
-    scores = safe_sparse_dot(X, coef_transposed, dense_output=True) + intercept
-    chosen = np.argpartition(scores, scores.shape[1] - k, axis=1)[:, -k:]
-    order = np.argsort(-np.take_along_axis(scores, chosen, axis=1), axis=1)
-    return np.take_along_axis(chosen, order, axis=1)
-
-
 def few_classes(rng):
     """Rows, all weights, and the weights that pruning leaves."""
     X = zipf_csr(rng, FEW_ROWS, FEW_FEATURES, FEW_NONZEROS)
     coef = rng.standard_normal((FEW_CLASSES, FEW_FEATURES)).astype(np.float32)
     return X, coef, coef * (rng.random(coef.shape) < FEW_KEPT)
-
-
-def compare_few(rng):
-    X, coef, pruned = few_classes(rng)
-    intercept, rows = np.zeros(FEW_CLASSES), []
-    for name, given, weights in [("all weights", coef, coef), ("pruned", pruned, sp.csr_array(pruned))]:
-        model, transposed = model_with(weights), given.T
-        same = (model.predict_topk(X, K).indices == scikit_learn_top_k(X, transposed, intercept, K)).all(axis=1).mean()
-        theirs = time_it(lambda t=transposed: scikit_learn_top_k(X, t, intercept, K), repetitions=5).cpu_s
-        ours = time_it(lambda model=model: model.predict_topk(X, K), repetitions=5).cpu_s
-        per_row = [f"{1e6 * seconds / FEW_ROWS:.2f}" for seconds in (theirs, ours)]
-        rows.append([name, *per_row, f"{theirs / ours:.2f}", f"{same:.4%}"])
-    columns = ["weights", "scikit-learn, µs per row", "widemargin, µs per row", "ratio", "equal lists"]
-    intro = f"{FEW_ROWS:,} rows × {FEW_NONZEROS} values, {FEW_CLASSES} classes, {FEW_FEATURES:,} features, k = {K}"
-    return [f"## Few classes\n\n{intro}; medians of 5.", format_table(columns, rows)]
 
 
 def take_turns(methods: dict[str, Callable[[], object]], turns: int) -> dict[str, float]:
@@ -294,14 +270,27 @@ def scikit_learn_lists(scores):
     return np.take_along_axis(chosen, order, axis=1)
 
 
-def compare_real_classes(turns=9):
-    rows = []
+def scikit_learn_indicator(rival, X):
+    return sp.csr_array(rival.decision_function(X) > 0)
+
+
+def class_sets(rng):
+    """Names of sets with few classes, their models by the weights that are kept, and rows."""
+    X, coef, pruned = few_classes(rng)
+    yield "generated", {"all": model_with(coef), "pruned": model_with(sp.csr_array(pruned))}, X
     for name in REAL_CLASSES:
         models, X = real_classes(name)
-        doubles = None if X is None else X.astype(np.float64)  # scikit-learn is faster with these
+        if models:
+            yield name, models, X
+
+
+def compare_classes(rng, turns=9):
+    rows = []
+    for name, models, X in class_sets(rng):
+        doubles = X.astype(np.float64)  # scikit-learn is faster with these
         for kept, model in models.items():
             rival = as_linear_svc(model)
-            decide = rival.predict if model.kind_ == "multiclass" else lambda X, r=rival: r.decision_function(X) > 0
+            decide = rival.predict if model.kind_ == "multiclass" else partial(scikit_learn_indicator, rival)
             for method, ours, theirs in (
                 ("decision_function", model.decision_function, rival.decision_function),
                 ("predict", model.predict, decide),
@@ -324,7 +313,7 @@ def compare_real_classes(turns=9):
                 rows.append([name, kept, method, *per_row, f"{best / seconds['ours']:.2f}"])
     columns = ["set", "weights", "method", "scikit-learn, µs per row", "widemargin, µs per row", "ratio"]
     how = f"One thread, medians of {turns} turns; scikit-learn has float32 or float64 rows, whichever is faster."
-    return [f"## Classes of real sets\n\n{how}", format_table(columns, rows)] if rows else []
+    return [f"## Few classes\n\n{how}", format_table(columns, rows)]
 
 
 def debian_model():
@@ -530,8 +519,8 @@ def main():
         return
     with threadpool_limits(1):
         sections = compare_yso(rng, options.model_folder)
-        sections += compare_sparse(rng, options.labels, options.features, options.rows) + compare_few(rng)
-        sections += compare_real_classes() + compare_dense(rng)
+        sections += compare_sparse(rng, options.labels, options.features, options.rows)
+        sections += compare_classes(rng) + compare_dense(rng)
         sections += compare_single_rows(rng, options.model_folder)
         sections += compare_threads(rng, options.model_folder, options.labels, options.features, options.rows)
         sections += compare_many(options.many) if options.many else []

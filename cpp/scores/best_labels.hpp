@@ -51,8 +51,8 @@ class TopKHeaps {
     // nearly all scores are below the threshold.
     void offer_all(int64_t row, const double *scores, int64_t count, int64_t first_label) {
         constexpr int64_t STEP = 8;
-        if (count <= FEW && sizes_[row] == 0) {
-            rank_few(row, scores, count, first_label);
+        if (sizes_[row] == 0 && count > 0 && (k_ == 1 || count <= FEW)) {
+            k_ == 1 ? take_best(row, scores, count, first_label) : rank_few(row, scores, count, first_label);
             return;
         }
         for (int64_t j = 0; j < count; j += STEP) {
@@ -78,6 +78,18 @@ class TopKHeaps {
     }
 
   private:
+    // A list of one label, without a branch. NaN is never above the best so far.
+    void take_best(int64_t row, const double *scores, int64_t count, int64_t first_label) {
+        ScoredLabel best{MINUS_INFINITY, 0};
+        for (int64_t j = 0; j < count; ++j) {
+            const bool above = scores[j] > best.score;
+            best.score = above ? scores[j] : best.score;
+            best.label = above ? j : best.label;
+        }
+        sizes_[row] = 1;
+        places_[row] = {best.score, first_label + best.label};
+    }
+
     // The whole list at once: the place of a score is the number of scores before it, which takes no branch. (A heap
     // took 0.45 µs for 6 of 20 labels, this takes 0.1.)
     void rank_few(int64_t row, const double *given, int64_t count, int64_t first_label) {

@@ -24,7 +24,7 @@ namespace widemargin {
 class FeatureRanks {
   public:
     // Each entry is at least 0 and below n_features. Sets: features, increasing; features[places[j]] = entries[j].
-    void rank(const std::vector<int64_t> &entries, int64_t n_features, std::vector<int64_t> &features,
+    void rank(const UnfilledVector<int64_t> &entries, int64_t n_features, std::vector<int64_t> &features,
               std::vector<int64_t> &places) {
         places.resize(entries.size());
         if (n_features / WORD_BITS < static_cast<int64_t>(entries.size())) {
@@ -39,16 +39,16 @@ class FeatureRanks {
     std::vector<uint64_t> words_;
     std::vector<uint32_t> before_;  // set bits in all previous words
 
-    static void rank_by_sorting(const std::vector<int64_t> &entries, std::vector<int64_t> &features,
+    static void rank_by_sorting(const UnfilledVector<int64_t> &entries, std::vector<int64_t> &features,
                                 std::vector<int64_t> &places) {
-        features = entries;
+        features.assign(entries.begin(), entries.end());
         std::sort(features.begin(), features.end());
         features.erase(std::unique(features.begin(), features.end()), features.end());
         for (size_t j = 0; j < entries.size(); ++j)
             places[j] = std::lower_bound(features.begin(), features.end(), entries[j]) - features.begin();
     }
 
-    void rank_by_bits(const std::vector<int64_t> &entries, int64_t n_features, std::vector<int64_t> &features,
+    void rank_by_bits(const UnfilledVector<int64_t> &entries, int64_t n_features, std::vector<int64_t> &features,
                       std::vector<int64_t> &places) {
         words_.assign(n_features / WORD_BITS + 1, 0);
         before_.resize(words_.size());

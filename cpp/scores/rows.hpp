@@ -5,17 +5,38 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
+#include <new>
 #include <stdexcept>
 #include <utility>
 #include <vector>
 
 namespace widemargin {
 
+// A vector that does not fill the places that it adds: every one is written at once.
+template <typename T>
+struct NoFill : std::allocator<T> {
+    template <typename U>
+    struct rebind {
+        using other = NoFill<U>;
+    };
+    template <typename U>
+    void construct(U *place) noexcept {
+        ::new (static_cast<void *>(place)) U;
+    }
+    template <typename U, typename... Values>
+    void construct(U *place, Values &&...values) {
+        ::new (static_cast<void *>(place)) U(std::forward<Values>(values)...);
+    }
+};
+template <typename T>
+using UnfilledVector = std::vector<T, NoFill<T>>;
+
 // A few loaded rows: row i has the non-zeros [starts[i], starts[i + 1]).
 struct RowBuffer {
     std::vector<int64_t> starts{0};
-    std::vector<int64_t> features;
-    std::vector<double> values;
+    UnfilledVector<int64_t> features;
+    UnfilledVector<double> values;
     std::vector<std::pair<int64_t, double>> sorting;
 
     void clear() {

@@ -143,6 +143,8 @@ struct FeatureIndex {
     int64_t labels_per_block;
 };
 
+constexpr int64_t BYTES_PER_NONZERO = 16;  // feature and value of a loaded row
+
 // Numbers in a block of labels have 16 bits. The work arrays have a place for each, so an index from a damaged file
 // cannot make a kernel write elsewhere.
 constexpr int64_t MOST_LOCAL_LABELS = 1 << 16;
@@ -246,6 +248,10 @@ class SparseWeights final : public LinearWeights {
                 throw std::invalid_argument("index by feature: starts must not decrease");
     }
 
+    // Rows that are loaded at a time. They share what each block of labels brings to the cache; one block needs few,
+    // which stay in the cache themselves.
+    int64_t most_rows() const { return n_labels <= index.labels_per_block ? 32 : 256; }
+
     double largest_intercept_ = 0;
 };
 
@@ -255,8 +261,8 @@ class BlockRow {
   public:
     BlockRow(const SparseWeights<T> &weights, const RowBuffer &buffer) : w_(weights), buffer_(buffer) {}
 
-    // Returns the number of products, lines in full.
-    int64_t find(int64_t row, int64_t block, int64_t width) {
+    // Sets: lines_, segments_ where there is no line, and their numbers.
+    void find(int64_t row, int64_t block, int64_t width) {
         first_ = buffer_.starts[row];
         n_ = buffer_.starts[row + 1] - first_;
         base_ = block * w_.index.labels_per_block;
@@ -265,25 +271,31 @@ class BlockRow {
         segments_.resize(n_);
         run_.resize(n_);
         const int64_t *starts = w_.index.starts + block * (w_.n_features + 1);
-        int64_t products = 0;
+        products_ = n_lines_ = 0;
         for (int64_t j = 0; j < n_; ++j) {
             const int64_t f = buffer_.features[first_ + j];
             lines_[j] = w_.line(f, base_);
             if (lines_[j] != nullptr) {
                 prefetch(lines_[j]);
-                products += width;
+                ++n_lines_;
             } else {
                 segments_[j] = {starts[f], starts[f + 1]};
-                products += starts[f + 1] - starts[f];
+                products_ += starts[f + 1] - starts[f];
             }
         }
-        return products;
+        products_ += n_lines_ * width;
     }
+    int64_t n_nonzeros() const { return n_; }
+    int64_t n_products() const { return products_; }  // lines in full
 
     // sums[l] += score of label base + l − intercept, in the order that defines the score. Writes up to the padded
     // width.
     void add_exact(double *sums) {
         const double *x = buffer_.values.data() + first_;
+        if (n_lines_ == n_) {
+            w_.kernels.exact(lines_.data(), x, n_, sums, padded_);
+            return;
+        }
         for (int64_t j = 0; j < n_;) {
             const int64_t begin = j;
             while (j < n_ && lines_[j] != nullptr) ++j;
@@ -326,7 +338,6 @@ class BlockRow {
     double error_bound() const {
         return w_.error_bound(buffer_.features.data() + first_, buffer_.values.data() + first_, n_);
     }
-    int64_t n_nonzeros() const { return n_; }
 
   private:
     struct Segment {
@@ -341,11 +352,27 @@ class BlockRow {
 
     const SparseWeights<T> &w_;
     const RowBuffer &buffer_;
-    int64_t first_ = 0, n_ = 0, base_ = 0, padded_ = 0;
+    int64_t first_ = 0, n_ = 0, n_lines_ = 0, products_ = 0, base_ = 0, padded_ = 0;
     std::vector<const T *> lines_, run_;
     std::vector<Segment> segments_;
     std::vector<float> float_x_;
 };
+
+// Calls score(row, base, width, found) for every loaded row, in one block of labels after another so that the sums of a
+// block stay in the cache. The lines of the next row are on their way to the cache while a row is scored.
+template <typename T, class Score>
+void for_each_block_row(const SparseWeights<T> &weights, const RowBuffer &buffer, Score score) {
+    BlockRow<T> found[] = {{weights, buffer}, {weights, buffer}};
+    const int64_t per_block = weights.index.labels_per_block, n_rows = buffer.n_rows();
+    for (int64_t block = 0; block * per_block < weights.n_labels; ++block) {
+        const int64_t base = block * per_block, width = std::min(per_block, weights.n_labels - base);
+        if (n_rows > 0) found[0].find(0, block, width);
+        for (int64_t row = 0; row < n_rows; ++row) {
+            if (row + 1 < n_rows) found[(row + 1) % 2].find(row + 1, block, width);
+            score(row, base, width, found[row % 2]);
+        }
+    }
+}
 
 template <typename T>
 double SparseWeights<T>::score(const RowBuffer &buffer, int64_t row, int64_t label) const {
@@ -367,29 +394,23 @@ double SparseWeights<T>::score(const RowBuffer &buffer, int64_t row, int64_t lab
 
 template <typename T>
 void SparseWeights<T>::scores(const RowSource &rows, WorkPlan plan, double *out) const {
-    constexpr int64_t ROWS = 64;
-    const int64_t per_block = choose_rows_per_block(rows.n_rows, ROWS, plan.n_threads, plan.work_bytes, 1);
+    const int64_t per_row = rows.mean_row_length() * BYTES_PER_NONZERO + 8;
+    const int64_t per_block = choose_rows_per_block(rows.n_rows, most_rows(), plan.n_threads, plan.work_bytes, per_row);
     for_each_row_block(rows.n_rows, per_block, plan.n_threads, [&]() {
         return [&, arrays = PooledArrays(pool), buffer = RowBuffer()](int64_t first, int64_t last) mutable {
             double *sums = arrays->sums.get();
-            BlockRow<T> found(*this, buffer);
-            for (int64_t i = first; i < last; ++i) {
-                buffer.clear();
-                rows.append(i, buffer);
-                for (int64_t block = 0, base = 0; base < n_labels; ++block, base += index.labels_per_block) {
-                    const int64_t width = std::min(index.labels_per_block, n_labels - base);
-                    std::copy_n(intercept + base, width, sums);
-                    found.find(0, block, width);
-                    found.add_exact(sums);
-                    std::copy_n(sums, width, out + i * n_labels + base);
-                }
-            }
+            buffer.clear();
+            for (int64_t i = first; i < last; ++i) rows.append(i, buffer);
+            for_each_block_row(*this, buffer, [&](int64_t row, int64_t base, int64_t width, BlockRow<T> &found) {
+                std::copy_n(intercept + base, width, sums);
+                found.add_exact(sums);
+                std::copy_n(sums, width, out + (first + row) * n_labels + base);
+            });
         };
     });
 }
 
-// The top k for a block of rows. The outer loop is over blocks of labels so that the sums of a block stay in the
-// cache; the inner loop is over rows.
+// The top k for a block of rows.
 //
 // Few labels share a feature with a row. The score of every other label is its intercept, and the best of those are at
 // the front of `by_intercept`; so a row costs O(weights it meets), not O(labels).
@@ -409,34 +430,32 @@ class SparseTopK {
           labels_(labels),
           scores_(scores),
           heaps_(std::min(k, weights.n_labels)),
-          found_(weights, buffer_),
           arrays_(weights.pool) {}
-    SparseTopK(const SparseTopK &) = delete;
-    SparseTopK &operator=(const SparseTopK &) = delete;
 
     void operator()(int64_t first, int64_t last) {
         buffer_.clear();
         for (int64_t i = first; i < last; ++i) rows_.append(i, buffer_);
         heaps_.reset(last - first);
-        const int64_t per_block = w_.index.labels_per_block;
-        for (int64_t block = 0; block * per_block < w_.n_labels; ++block) {
-            base_ = block * per_block;
-            width_ = std::min(per_block, w_.n_labels - base_);
-            sums_are_intercepts_ = false;
-            for (int64_t row = 0; row < last - first; ++row) score_block(row, block);
-        }
+        base_ = -1;
+        for_each_block_row(w_, buffer_, [&](int64_t row, int64_t base, int64_t width, BlockRow<T> &found) {
+            if (base != base_) sums_are_intercepts_ = false;
+            base_ = base;
+            width_ = width;
+            found_ = &found;
+            score_block(row);
+        });
         for (int64_t i = first; i < last; ++i) heaps_.write_sorted(i - first, k_, labels_ + i * k_, scores_ + i * k_);
     }
 
   private:
-    void score_block(int64_t row, int64_t block) {
-        const int64_t products = found_.find(row, block, width_);
+    void score_block(int64_t row) {
+        const int64_t products = found_->n_products();
         if (products * SCAN_SHARE <= width_) {  // so no feature has a line
             score_touched(row);
             return;
         }
-        const bool many = products >= ESTIMATED_PRODUCTS * k_ * found_.n_nonzeros();
-        const double bound = many ? found_.error_bound() : std::numeric_limits<double>::infinity();
+        const bool many = products >= ESTIMATED_PRODUCTS * k_ * found_->n_nonzeros();
+        const double bound = many ? found_->error_bound() : std::numeric_limits<double>::infinity();
         if (bound < std::numeric_limits<double>::infinity()) {
             score_candidates(row, bound);
         } else {
@@ -448,7 +467,7 @@ class SparseTopK {
     void score_candidates(int64_t row, double bound) {
         float *estimates = arrays_->estimates.get();
         std::copy_n(w_.float_intercept.data() + base_, width_, estimates);
-        found_.add_estimates(estimates);
+        found_->add_estimates(estimates);
         const double in_block = kth_largest(estimates, width_, k_, best_) - 2 * bound;
         const double least = std::max(in_block, heaps_.threshold(row) - bound);
         // Rounded down so that the comparison in float32 misses nothing.
@@ -460,7 +479,7 @@ class SparseTopK {
 
     void score_by_scan(int64_t row) {
         restore_sums();
-        found_.add_exact(arrays_->sums.get());
+        found_->add_exact(arrays_->sums.get());
         sums_are_intercepts_ = false;
         heaps_.offer_all(row, arrays_->sums.get(), width_, base_);
     }
@@ -492,7 +511,7 @@ class SparseTopK {
         uint32_t *stamps = arrays_->stamps.get(), stamp = arrays_->stamp;
         int32_t *touched = arrays_->touched.get();
         int64_t n_touched = 0;
-        found_.for_each_product([&](int64_t local, double product) {
+        found_->for_each_product([&](int64_t local, double product) {
             sums[local] += product;
             touched[n_touched] = static_cast<int32_t>(local);
             n_touched += stamps[local] != stamp;
@@ -513,20 +532,19 @@ class SparseTopK {
     double *scores_;
     TopKHeaps heaps_;
     RowBuffer buffer_;
-    BlockRow<T> found_;
     PooledArrays arrays_;
     std::vector<float> best_;
     int64_t base_ = 0, width_ = 0;  // the block of labels
+    BlockRow<T> *found_ = nullptr;  // the row in it
     bool sums_are_intercepts_ = false;
 };
 
 template <typename T>
 void SparseWeights<T>::top_k(const RowSource &rows, int64_t k, WorkPlan plan, int64_t *out_labels,
                              double *out_scores) const {
-    constexpr int64_t ROWS = 256, BYTES_PER_NONZERO = 16;  // feature and value
     const int64_t per_row =
         std::min(k, n_labels) * sizeof(ScoredLabel) + rows.mean_row_length() * BYTES_PER_NONZERO + 8;
-    const int64_t per_block = choose_rows_per_block(rows.n_rows, ROWS, plan.n_threads, plan.work_bytes, per_row);
+    const int64_t per_block = choose_rows_per_block(rows.n_rows, most_rows(), plan.n_threads, plan.work_bytes, per_row);
     for_each_row_block(rows.n_rows, per_block, plan.n_threads,
                        [&]() { return SparseTopK<T>(*this, rows, k, out_labels, out_scores); });
 }
