@@ -22,7 +22,8 @@ __attribute__((always_inline)) inline typename VectorOf<S, LANES>::type load_as(
     return __builtin_convertvector(*reinterpret_cast<const Stored *>(p), typename VectorOf<S, LANES>::type);
 }
 
-// The sums of PARTS vectors of LANES labels, from label `first` on.
+// The sums of PARTS vectors of LANES labels, from label `first` on. (Fetching the next part of each line ahead did not
+// help: 7.4 ms instead of 7.1 for a single row with 670,000 labels and 19 lines.)
 template <typename S, typename T, int LANES, int PARTS>
 __attribute__((always_inline)) inline void add_part(const T *const *lines, int64_t first, const S *x, int64_t n,
                                                     S *sums) {

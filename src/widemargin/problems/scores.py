@@ -402,7 +402,7 @@ class FeatureIndex:
         position = 0
         for block, first in enumerate(range(0, n_labels, per_block)):
             # The CSC form has labels in increasing order, whether the rows of the CSR form are sorted or not.
-            columns = sp.csc_array(coef[first : first + per_block])
+            columns = (coef if n_labels <= per_block else coef[first : first + per_block]).tocsc()
             if scale is not None:
                 columns.data = (columns.data * scale[first + columns.indices]).astype(dtype)
             index._note_largest(columns, repeated)
@@ -435,13 +435,12 @@ class FeatureIndex:
 
     def _note_largest(self, columns: Any, repeated: bool) -> None:
         """Raise `largest` to the weights of a block."""
-        sizes = abs(columns)
         if repeated:
-            sizes = sizes.astype(np.float64)
-            sizes.sum_duplicates()
-        features = np.flatnonzero(np.diff(sizes.indptr))
+            columns = abs(columns).astype(np.float64)
+            columns.sum_duplicates()
+        features = np.flatnonzero(np.diff(columns.indptr))
         if len(features):
-            found = np.maximum.reduceat(sizes.data, sizes.indptr[features])
+            found = np.maximum.reduceat(np.abs(columns.data), columns.indptr[features])
             self.largest[features] = np.maximum(self.largest[features], found)
 
 
