@@ -220,9 +220,12 @@ class SparseWeights final : public LinearWeights {
     }
     // The bound E for a row with features f and values x, or infinity if estimates are useless.
     double error_bound(const int64_t *f, const double *x, int64_t n) const {
-        double sum = largest_intercept_;
-        for (int64_t j = 0; j < n; ++j) sum += std::abs(x[j]) * index.largest[f[j]];
-        if (!(sum < LARGEST_SUM)) return std::numeric_limits<double>::infinity();
+        double sum = largest_intercept_, largest_x = 0;
+        for (int64_t j = 0; j < n; ++j) {
+            sum += std::abs(x[j]) * index.largest[f[j]];
+            largest_x = std::max(largest_x, std::abs(x[j]));
+        }
+        if (!(sum < LARGEST_SUM && largest_x < LARGEST_SUM)) return std::numeric_limits<double>::infinity();
         return ESTIMATE_SLACK * ESTIMATE_UNIT * static_cast<double>(n * index.most_repeats + 6) * sum + SMALLEST_BOUND;
     }
 

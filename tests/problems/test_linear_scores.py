@@ -354,3 +354,20 @@ def test_dense_weights_are_copied_by_feature_when_sparse_rows_have_paid_for_it(r
     small = LinearScorer(W, b, memory_limit_mb=0.1)  # 530 × 150 × 4 bytes are more
     np.testing.assert_array_equal(small.scores(rows), expected)
     assert small._lines is None
+
+
+@pytest.mark.parametrize("make", [np.asarray, sp.csr_array])
+def test_a_huge_value_of_a_feature_whose_weights_are_zero_changes_nothing(make):
+    """In float32, 1e300 is infinite, and infinity times zero is not a number."""
+    rng = np.random.default_rng(0)
+    W = rng.standard_normal((3000, 4))
+    W[:, 1] = 0.0
+    X = rng.standard_normal((5, 4))
+    X[2, 1] = 1e300
+    expected = reference.top_k(reference.scores(X, W, np.zeros(3000)), 2)
+    stored = make(W)
+    if make is sp.csr_array:  # zeros that are stored
+        stored = sp.csr_array((W.ravel(), np.tile(np.arange(4), 3000), np.arange(0, 12001, 4)), shape=W.shape)
+    found = LinearScorer(stored).top_k(sp.csr_array(X), 2)
+    np.testing.assert_array_equal(found[0], expected[0])
+    np.testing.assert_array_equal(found[1], expected[1])
