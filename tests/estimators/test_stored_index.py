@@ -105,6 +105,11 @@ def test_new_weights_and_copies_do_not_use_the_stored_index(tmp_path, model):
     for other in (copy.deepcopy(loaded), pickle.loads(pickle.dumps(loaded))):
         assert other._stored_index(None) is None
         np.testing.assert_array_equal(other.decision_function(X), model.decision_function(X))
+    loaded.coef_.data = 2.0 * loaded.coef_.data
+    np.testing.assert_array_equal(
+        loaded.decision_function(X), OneVsAllClassifier.from_state(loaded.to_state()).decision_function(X)
+    )
+    assert loaded._stored_index(None) is None
     loaded.coef_ = 2.0 * loaded.coef_
     expected = X.toarray().astype(float) @ loaded.coef_.toarray().T.astype(float) + loaded.intercept_
     np.testing.assert_allclose(loaded.decision_function(X), expected, rtol=1e-6, atol=1e-6)

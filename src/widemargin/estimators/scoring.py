@@ -68,8 +68,8 @@ MOST_PLAIN_VALUES = 2**20  # of rows that are checked here; the time that scikit
 # Prediction indices by model. Beside the models and not inside, because prediction must not change a model's attributes
 # (scikit-learn checks it), and because an index is neither copied nor pickled with its model.
 _SCORERS: WeakKeyDictionary[Any, dict[bool, tuple[tuple[Any, ...], Any]]] = WeakKeyDictionary()
-# Indices by feature that model folders have, with the weights and factors of which they were made.
-_STORED_INDICES: WeakKeyDictionary[Any, tuple[Any, Any, FeatureIndex]] = WeakKeyDictionary()
+# Indices by feature that model folders have, with the arrays of which they were made.
+_STORED_INDICES: WeakKeyDictionary[Any, tuple[list[Any], FeatureIndex]] = WeakKeyDictionary()
 
 
 class _Lists(NamedTuple):
@@ -470,12 +470,14 @@ class LabelModel(CommonParameters, ClassifierMixin, BaseEstimator):
 
     def _stored_index(self, scale: npt.NDArray[np.float64] | None) -> FeatureIndex | None:
         """The index that the model folder has, if the weights are still those and the factors are these."""
-        coef, factors, index = _STORED_INDICES.get(self, (None, None, None))
-        return index if coef is self.coef_ and factors is scale else None
+        arrays, index = _STORED_INDICES.get(self, ([], None))
+        same = arrays and all(map(operator.is_, arrays, [scale, *self._weight_arrays()[:-1]]))
+        return index if same else None
 
     def _use_feature_index(self, index: FeatureIndex) -> None:
         """Predict from this index of the weights as they are now."""
-        _STORED_INDICES[self] = self.coef_, getattr(self, "label_scale_", None), index
+        arrays = [getattr(self, "label_scale_", None), *self._weight_arrays()[:-1]]  # without the intercepts
+        _STORED_INDICES[self] = arrays, index
 
     def _feature_index(self) -> FeatureIndex:
         """The index of sparse weights by which this model ranks labels."""
