@@ -50,20 +50,38 @@ void bind_dense_weights(nb::class_<Weights> &weights) {
         nb::arg("coef").noconvert(), nb::arg("intercept").noconvert(), nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>());
 }
 
-template <typename T, typename I>
-void bind_sparse_weights(nb::class_<Weights> &weights, CsrTypes<T, I>) {
+template <typename T>
+void bind_sparse_weights(nb::class_<Weights> &weights) {
     weights.def(
         "__init__",
-        [](Weights *self, ConstVector<T> data, ConstVector<I> labels, ConstVector<I> indptr,
-           ConstVector<double> intercept, ConstVector<int32_t> by_intercept, int64_t labels_per_block) {
-            new (self) Weights{std::make_unique<SparseWeights<T, I>>(
-                data.data(), labels.data(), indptr.data(), intercept.data(), by_intercept.data(), labels_per_block,
-                intercept.shape(0), int64_t(indptr.shape(0)) - 1)};
+        [](Weights *self, ConstVector<T> data, ConstVector<uint16_t> labels, ConstMatrix<int64_t> starts,
+           ConstMatrix<T> lines, ConstVector<int32_t> line_of, ConstVector<double> largest, int64_t most_repeats,
+           int64_t labels_per_block, ConstVector<double> intercept, ConstVector<int32_t> by_intercept) {
+            const int64_t n_labels = intercept.shape(0), n_features = line_of.shape(0);
+            const int64_t n_blocks = (n_labels + labels_per_block - 1) / std::max<int64_t>(labels_per_block, 1);
+            if (int64_t(starts.shape(0)) != n_blocks || int64_t(starts.shape(1)) != n_features + 1 ||
+                int64_t(largest.shape(0)) != n_features || int64_t(by_intercept.shape(0)) != n_labels)
+                throw std::invalid_argument("index by feature: its arrays do not match");
+            const FeatureIndex<T> index{data.data(),
+                                        labels.data(),
+                                        int64_t(std::min(data.shape(0), labels.shape(0))),
+                                        starts.data(),
+                                        lines.data(),
+                                        int64_t(lines.shape(0)),
+                                        int64_t(lines.shape(1)),
+                                        line_of.data(),
+                                        largest.data(),
+                                        most_repeats,
+                                        labels_per_block};
+            new (self) Weights{
+                std::make_unique<SparseWeights<T>>(index, intercept.data(), by_intercept.data(), n_labels, n_features)};
         },
-        nb::arg("data").noconvert(), nb::arg("labels").noconvert(), nb::arg("indptr").noconvert(),
-        nb::arg("intercept").noconvert(), nb::arg("by_intercept").noconvert(), nb::arg("labels_per_block"),
-        nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(), nb::keep_alive<1, 4>(), nb::keep_alive<1, 5>(),
-        nb::keep_alive<1, 6>());
+        nb::arg("data").noconvert(), nb::arg("labels").noconvert(), nb::arg("starts").noconvert(),
+        nb::arg("lines").noconvert(), nb::arg("line_of").noconvert(), nb::arg("largest").noconvert(),
+        nb::arg("most_repeats"), nb::arg("labels_per_block"), nb::arg("intercept").noconvert(),
+        nb::arg("by_intercept").noconvert(), nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(), nb::keep_alive<1, 4>(),
+        nb::keep_alive<1, 5>(), nb::keep_alive<1, 6>(), nb::keep_alive<1, 7>(), nb::keep_alive<1, 10>(),
+        nb::keep_alive<1, 11>());
 }
 
 template <typename I>
@@ -87,15 +105,15 @@ void bind_scores(nb::module_ &module) {
     bind_dense_rows<float>(rows);
     bind_dense_rows<double>(rows);
 
-    nb::class_<Weights> weights(module, "Weights",
-                                "Linear weights: dense (n_labels, n_features), or the CSC triple of that matrix with "
-                                "increasing labels and, for every block of labels, their order by intercept.");
+    nb::class_<Weights> weights(
+        module, "Weights",
+        "Linear weights: dense (n_labels, n_features), or by feature (`FeatureIndex` in "
+        "problems/scores.py), with the labels of every block in the order of their intercepts.");
     bind_dense_weights<float>(weights);
     bind_dense_weights<double>(weights);
-    for_csr_types([&](auto types, const char *) {
-        bind_sparse_rows(rows, types);
-        bind_sparse_weights(weights, types);
-    });
+    bind_sparse_weights<float>(weights);
+    bind_sparse_weights<double>(weights);
+    for_csr_types([&](auto types, const char *) { bind_sparse_rows(rows, types); });
     weights.def(
         "top_k",
         [](const Weights &self, const Rows &rows, int64_t n_threads, int64_t work_bytes, OutMatrix<int64_t> labels,

@@ -24,7 +24,7 @@ namespace widemargin {
 class FeatureRanks {
   public:
     // Each entry is at least 0 and below n_features. Sets: features, increasing; features[places[j]] = entries[j].
-    void rank(const std::vector<int64_t> &entries, int64_t n_features, std::vector<int64_t> &features,
+    void rank(const UnfilledVector<int64_t> &entries, int64_t n_features, std::vector<int64_t> &features,
               std::vector<int64_t> &places) {
         places.resize(entries.size());
         if (n_features / WORD_BITS < static_cast<int64_t>(entries.size())) {
@@ -39,16 +39,16 @@ class FeatureRanks {
     std::vector<uint64_t> words_;
     std::vector<uint32_t> before_;  // set bits in all previous words
 
-    static void rank_by_sorting(const std::vector<int64_t> &entries, std::vector<int64_t> &features,
+    static void rank_by_sorting(const UnfilledVector<int64_t> &entries, std::vector<int64_t> &features,
                                 std::vector<int64_t> &places) {
-        features = entries;
+        features.assign(entries.begin(), entries.end());
         std::sort(features.begin(), features.end());
         features.erase(std::unique(features.begin(), features.end()), features.end());
         for (size_t j = 0; j < entries.size(); ++j)
             places[j] = std::lower_bound(features.begin(), features.end(), entries[j]) - features.begin();
     }
 
-    void rank_by_bits(const std::vector<int64_t> &entries, int64_t n_features, std::vector<int64_t> &features,
+    void rank_by_bits(const UnfilledVector<int64_t> &entries, int64_t n_features, std::vector<int64_t> &features,
                       std::vector<int64_t> &places) {
         words_.assign(n_features / WORD_BITS + 1, 0);
         before_.resize(words_.size());
@@ -69,17 +69,11 @@ class FeatureRanks {
 
 constexpr int64_t PANEL = 16;  // labels in registers at a time
 
-// A vector of one register: GCC 12 keeps wider ones in memory, which is ten times slower.
-template <int LANES>
-struct VectorOf {
-    typedef double type __attribute__((vector_size(LANES * sizeof(double)), aligned(sizeof(double)), may_alias));
-};
-
 // c[r] += sum over j < n of x[r][j] * panel[j], for ROWS rows of PANEL sums.
 template <int LANES, int ROWS>
 __attribute__((always_inline)) inline void add_tile(const double *panel, const double *x, int64_t x_stride, int64_t n,
                                                     double *c, int64_t c_stride) {
-    using Vector = typename VectorOf<LANES>::type;
+    using Vector = typename VectorOf<double, LANES>::type;
     constexpr int PARTS = PANEL / LANES;
     Vector sums[ROWS][PARTS];
     for (int r = 0; r < ROWS; ++r)
@@ -105,7 +99,7 @@ __attribute__((always_inline)) inline void add_dense_rows(const double *panel, c
 template <int LANES>
 __attribute__((always_inline)) inline void add_sparse_row(const double *panel, int64_t first, const int64_t *places,
                                                           const double *values, int64_t n, double *c) {
-    using Vector = typename VectorOf<LANES>::type;
+    using Vector = typename VectorOf<double, LANES>::type;
     constexpr int PARTS = PANEL / LANES;
     Vector sums[PARTS];
     for (int v = 0; v < PARTS; ++v) sums[v] = *reinterpret_cast<const Vector *>(c + v * LANES);

@@ -5,17 +5,38 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
+#include <new>
 #include <stdexcept>
 #include <utility>
 #include <vector>
 
 namespace widemargin {
 
+// A vector that does not fill the places that it adds: every one is written at once.
+template <typename T>
+struct NoFill : std::allocator<T> {
+    template <typename U>
+    struct rebind {
+        using other = NoFill<U>;
+    };
+    template <typename U>
+    void construct(U *place) noexcept {
+        ::new (static_cast<void *>(place)) U;
+    }
+    template <typename U, typename... Values>
+    void construct(U *place, Values &&...values) {
+        ::new (static_cast<void *>(place)) U(std::forward<Values>(values)...);
+    }
+};
+template <typename T>
+using UnfilledVector = std::vector<T, NoFill<T>>;
+
 // A few loaded rows: row i has the non-zeros [starts[i], starts[i + 1]).
 struct RowBuffer {
     std::vector<int64_t> starts{0};
-    std::vector<int64_t> features;
-    std::vector<double> values;
+    UnfilledVector<int64_t> features;
+    UnfilledVector<double> values;
     std::vector<std::pair<int64_t, double>> sorting;
 
     void clear() {
@@ -74,18 +95,23 @@ class SparseRows final : public RowSource {
     void append(int64_t row, RowBuffer &buffer) const override {
         const int64_t first = indptr_[row], last = indptr_[row + 1];
         if (first < 0 || first > last || last > n_stored_) throw std::invalid_argument("X: indptr is not increasing");
-        int64_t previous = -1;
-        bool sorted = true;
-        for (int64_t p = first; p < last; ++p) {
-            const int64_t feature = indices_[p];
-            if (feature < 0 || feature >= n_features) throw std::invalid_argument("X: a column index is out of range");
-            if (data_[p] == T(0)) continue;
-            sorted &= feature >= previous;
-            previous = feature;
-            buffer.features.push_back(feature);
-            buffer.values.push_back(static_cast<double>(data_[p]));
-        }
-        if (!sorted) sort_last_row(buffer);
+        const size_t start = buffer.features.size(), count = static_cast<size_t>(last - first);
+        buffer.features.resize(start + count);
+        buffer.values.resize(start + count);
+        int64_t *features = buffer.features.data() + start;
+        double *values = buffer.values.data() + start;
+        std::copy(indices_ + first, indices_ + last, features);
+        std::copy(data_ + first, data_ + last, values);
+        // Nearly all rows are in order and without zeros. These loops have no branches, so they use vectors.
+        bool increasing = true, no_zeros = true;
+        for (size_t j = 1; j < count; ++j) increasing &= features[j - 1] <= features[j];
+        for (size_t j = 0; j < count; ++j) no_zeros &= values[j] != 0.0;
+        const bool in_range = increasing ? count == 0 || (features[0] >= 0 && features[count - 1] < n_features)
+                                         : std::all_of(features, features + count,
+                                                       [this](int64_t f) { return f >= 0 && f < n_features; });
+        if (!in_range) throw std::invalid_argument("X: a column index is out of range");
+        if (!no_zeros) drop_zeros(start, buffer);
+        if (!increasing) sort_last_row(buffer);
         buffer.starts.push_back(static_cast<int64_t>(buffer.features.size()));
     }
     void copy_dense(int64_t, int64_t, int64_t, double *) const override {
@@ -95,6 +121,16 @@ class SparseRows final : public RowSource {
     int64_t mean_row_length() const override { return n_rows > 0 ? n_stored_ / n_rows + 1 : 1; }
 
   private:
+    static void drop_zeros(size_t start, RowBuffer &buffer) {
+        size_t kept = start;
+        for (size_t j = start; j < buffer.values.size(); ++j) {
+            if (buffer.values[j] == 0.0) continue;
+            buffer.features[kept] = buffer.features[j];
+            buffer.values[kept++] = buffer.values[j];
+        }
+        buffer.features.resize(kept);
+        buffer.values.resize(kept);
+    }
     // Stable so that duplicate entries of a feature are added in the order in which they are stored.
     static void sort_last_row(RowBuffer &buffer) {
         const size_t first = static_cast<size_t>(buffer.starts.back()), count = buffer.features.size() - first;

@@ -49,13 +49,6 @@ Csr<T, I> to_csr(const std::vector<double> &dense, int64_t n_rows, int64_t n_col
     return csr;
 }
 
-std::vector<double> transpose(const std::vector<double> &dense, int64_t n_rows, int64_t n_columns) {
-    std::vector<double> out(dense.size());
-    for (int64_t i = 0; i < n_rows; ++i)
-        for (int64_t j = 0; j < n_columns; ++j) out[j * n_rows + i] = dense[i * n_columns + j];
-    return out;
-}
-
 std::vector<double> brute_force_scores(const Problem &p) {
     std::vector<double> scores;
     for (int64_t i = 0; i < p.n_rows; ++i)
@@ -96,30 +89,121 @@ void check_weights(const Problem &p, const LinearWeights &weights, const RowSour
     CHECK(scores == expected);
 }
 
+// The index by feature; every feature with at least `least` weights gets a line.
+template <typename T>
+struct StoredIndex {
+    std::vector<T> data, lines;
+    std::vector<uint16_t> labels;
+    std::vector<int64_t> starts;
+    std::vector<int32_t> line_of, by_intercept;
+    std::vector<double> largest;
+    int64_t stride, labels_per_block, n_lines = 0;
+
+    StoredIndex(const Problem &p, int64_t per_block, int64_t least)
+        : stride((p.n_labels + LINE_STEP - 1) / LINE_STEP * LINE_STEP), labels_per_block(per_block) {
+        for (int64_t f = 0; f < p.n_features; ++f) {
+            int64_t count = 0;
+            double most = 0;
+            for (int64_t l = 0; l < p.n_labels; ++l) {
+                count += weight(p, l, f) != 0;
+                most = std::max(most, std::abs(weight(p, l, f)));
+            }
+            largest.push_back(most);
+            line_of.push_back(count >= least ? int32_t(n_lines++) : -1);
+            for (int64_t l = 0; l < stride && count >= least; ++l)
+                lines.push_back(T(l < p.n_labels ? weight(p, l, f) : 0));
+        }
+        for (int64_t base = 0; base < p.n_labels; base += per_block) add_block(p, base);
+        for (int64_t l = 0; l < p.n_labels; ++l) by_intercept.push_back(int32_t(l));
+        for (int64_t base = 0; base < p.n_labels; base += per_block)
+            std::stable_sort(by_intercept.begin() + base, by_intercept.begin() + std::min(base + per_block, p.n_labels),
+                             [&p](int32_t a, int32_t b) { return p.intercept[a] > p.intercept[b]; });
+    }
+    FeatureIndex<T> view() const {
+        return {data.data(),     labels.data(), int64_t(data.size()), starts.data(),  lines.data(),
+                n_lines,         stride,        line_of.data(),       largest.data(), 1,
+                labels_per_block};
+    }
+
+  private:
+    static double weight(const Problem &p, int64_t l, int64_t f) { return p.w[l * p.n_features + f]; }
+    void add_block(const Problem &p, int64_t base) {
+        for (int64_t f = 0; f < p.n_features; ++f) {
+            starts.push_back(int64_t(data.size()));
+            for (int64_t l = base; l < std::min(base + labels_per_block, p.n_labels); ++l) {
+                if (line_of[f] >= 0 || weight(p, l, f) == 0) continue;
+                data.push_back(T(weight(p, l, f)));
+                labels.push_back(uint16_t(l - base));
+            }
+        }
+        starts.push_back(int64_t(data.size()));
+    }
+};
+
 template <typename T, typename I>
 void check_storages(const Problem &p, int64_t k, int64_t labels_per_block, WorkPlan plan) {
     const std::vector<T> x(p.x.begin(), p.x.end()), w(p.w.begin(), p.w.end());
     const auto x_csr = to_csr<T, I>(p.x, p.n_rows, p.n_features, true);
-    const auto by_feature = to_csr<T, I>(transpose(p.w, p.n_labels, p.n_features), p.n_features, p.n_labels, false);
-    std::vector<int32_t> by_intercept(p.n_labels);
-    for (int64_t l = 0; l < p.n_labels; ++l) by_intercept[l] = int32_t(l);
-    for (int64_t base = 0; base < p.n_labels; base += labels_per_block)
-        std::stable_sort(by_intercept.begin() + base,
-                         by_intercept.begin() + std::min(base + labels_per_block, p.n_labels),
-                         [&p](int32_t a, int32_t b) { return p.intercept[a] > p.intercept[b]; });
-
     const DenseRows<T> dense_rows(x.data(), p.n_rows, p.n_features);
     const SparseRows<T, I> sparse_rows(x_csr.data.data(), x_csr.indices.data(), x_csr.indptr.data(),
                                        int64_t(x_csr.data.size()), p.n_rows, p.n_features);
+    const RowSource *storages[] = {&dense_rows, &sparse_rows};
     const DenseWeights<T> dense(w.data(), p.intercept.data(), p.n_labels, p.n_features);
-    const SparseWeights<T, I> sparse(by_feature.data.data(), by_feature.indices.data(), by_feature.indptr.data(),
-                                     p.intercept.data(), by_intercept.data(), labels_per_block, p.n_labels,
-                                     p.n_features);
-    for (const RowSource *rows :
-         {static_cast<const RowSource *>(&dense_rows), static_cast<const RowSource *>(&sparse_rows)})
-        for (const LinearWeights *weights :
-             {static_cast<const LinearWeights *>(&dense), static_cast<const LinearWeights *>(&sparse)})
-            check_weights(p, *weights, *rows, k, plan);
+    for (const RowSource *rows : storages) check_weights(p, dense, *rows, k, plan);
+    // Lines for all features, for some, for none.
+    for (int64_t least : {int64_t{0}, p.n_labels / 4, p.n_labels + 1}) {
+        const StoredIndex<T> stored(p, labels_per_block, least);
+        const SparseWeights<T> sparse(stored.view(), p.intercept.data(), stored.by_intercept.data(), p.n_labels,
+                                      p.n_features);
+        for (const RowSource *rows : storages) check_weights(p, sparse, *rows, k, plan);
+    }
+}
+
+// An index that would make a kernel read outside its arrays is refused.
+void check_bad_indices() {
+    std::mt19937 random(2);
+    const Problem p = make_problem(random, 3, 20, 5, 0.7);
+    const auto refuses = [&p](StoredIndex<float> stored) {
+        try {
+            SparseWeights<float>(stored.view(), p.intercept.data(), stored.by_intercept.data(), p.n_labels,
+                                 p.n_features);
+        } catch (const std::invalid_argument &) {
+            return true;
+        }
+        return false;
+    };
+    const StoredIndex<float> good(p, 8, 12);
+    CHECK(!refuses(good));
+    StoredIndex<float> bad = good;
+    bad.starts[3] = int64_t(bad.data.size()) + 1;
+    CHECK(refuses(bad));
+    bad = good;
+    bad.starts[0] = -1;
+    CHECK(refuses(bad));
+    bad = good;
+    bad.line_of[2] = 5;
+    CHECK(refuses(bad));
+    bad = good;
+    bad.labels_per_block = 12;
+    CHECK(refuses(bad));
+    bad = good;
+    bad.stride = 16;
+    CHECK(refuses(bad));
+}
+
+// Labels that a block does not have are written beside its sums, and are not listed.
+void check_labels_out_of_range() {
+    std::mt19937 random(3);
+    const Problem p = make_problem(random, 4, 20, 30, 0.1);
+    StoredIndex<float> stored(p, 8, p.n_labels + 1);
+    std::fill(stored.labels.begin(), stored.labels.end(), uint16_t{65535});
+    const SparseWeights<float> sparse(stored.view(), p.intercept.data(), stored.by_intercept.data(), p.n_labels,
+                                      p.n_features);
+    const DenseRows<double> rows(p.x.data(), p.n_rows, p.n_features);
+    std::vector<int64_t> labels(p.n_rows * 3);
+    std::vector<double> scores(p.n_rows * 3);
+    sparse.top_k(rows, 3, {1, 1 << 20}, labels.data(), scores.data());
+    for (int64_t label : labels) CHECK(label >= 0 && label < p.n_labels);
 }
 
 void check_bad_rows() {
@@ -144,7 +228,7 @@ void check_storages_of_all_shapes() {
         for (int64_t n_features : {0, 1, 9, 140})
             for (double density : {0.0, 0.05, 0.5}) {
                 const Problem p = make_problem(random, 7, n_labels, n_features, density);
-                check_storages<float, int32_t>(p, 3, 4, {1, 1 << 20});
+                check_storages<float, int32_t>(p, 3, 8, {1, 1 << 20});
                 check_storages<double, int64_t>(p, 20, 64, {3, 100});
             }
     // More distinct features than a chunk of the dense kernel for sparse rows, and more rows than a block.
@@ -163,5 +247,7 @@ int main() {
         check_storages_of_all_shapes();
     }
     check_bad_rows();
+    check_bad_indices();
+    check_labels_out_of_range();
     return 0;
 }

@@ -228,7 +228,17 @@ class Weights:
     def __init__(self, coef: _Array, intercept: _F64) -> None: ...
     @overload
     def __init__(
-        self, data: _Array, labels: _Array, indptr: _Array, intercept: _F64, by_intercept: _I32, labels_per_block: int
+        self,
+        data: _Array,
+        labels: _Array,
+        starts: _I64,
+        lines: _Array,
+        line_of: _I32,
+        largest: _F64,
+        most_repeats: int,
+        labels_per_block: int,
+        intercept: _F64,
+        by_intercept: _I32,
     ) -> None: ...
     def top_k(self, rows: Rows, n_threads: int, work_bytes: int, labels: _I64, scores: _F64) -> None: ...
     def scores(self, rows: Rows, n_threads: int, work_bytes: int, out: _F64) -> None: ...

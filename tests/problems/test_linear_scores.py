@@ -11,15 +11,18 @@ from hypothesis import strategies as st
 from hypothesis_examples import examples
 from reference import top_k as reference
 from widemargin.problems import scores as module
-from widemargin.problems.scores import LinearScorer
+from widemargin.problems.scores import FeatureIndex, LinearScorer
 
 FLOATS = [np.float32, np.float64]
+# How sparse weights are scored: every feature with a weight gets a line, those with many weights do, or none does.
+LINES = {"all": 10**6, "frequent": 0, "none": -(10**6)}
 
 
-def in_blocks(labels_per_block, *weights, **options):
-    """A scorer that adds sparse weights up for that many labels at a time."""
+def in_blocks(labels_per_block, *weights, lines="all", **options):
+    """A scorer that adds sparse weights up for that many labels at a time, with lines for these features."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "LABELS_PER_BLOCK", labels_per_block)
+        patch.setattr(module, "WEIGHTS_PER_LIST", LINES[lines])
         return LinearScorer(*weights, **options)
 
 
@@ -69,7 +72,11 @@ def problems(draw):
         store(W, draw(kinds), draw(dtypes), rng),
         draw(st.integers(1, 45)),
         {"n_threads": draw(st.sampled_from([1, 2, 5]))},
-        (draw(st.sampled_from([1, 3, 16, 32768])), draw(st.sampled_from([1e-6, 1e-3, 256]))),
+        (
+            draw(st.sampled_from([8, 16, 32768])),
+            draw(st.sampled_from([1e-6, 1e-3, 256])),
+            draw(st.sampled_from(list(LINES))),
+        ),
     )
 
 
@@ -78,7 +85,7 @@ def problems(draw):
 @pytest.mark.slow
 def test_top_k_is_exact_with_ties_by_the_lower_label(problem):
     (X, W, b), stored_X, stored_W, k, options, limits = problem
-    scorer = in_blocks(limits[0], stored_W, b, memory_limit_mb=limits[1])
+    scorer = in_blocks(limits[0], stored_W, b, memory_limit_mb=limits[1], lines=limits[2])
     indices, scores = scorer.top_k(stored_X, k, **options)
     expected_indices, expected_scores = brute_force_top_k(X @ W.T + b, k)
     np.testing.assert_array_equal(indices, expected_indices)
@@ -91,7 +98,7 @@ def test_top_k_is_exact_with_ties_by_the_lower_label(problem):
 def test_scores_and_label_scores_are_the_dense_product(problem):
     (X, W, b), stored_X, stored_W, _, options, limits = problem
     expected = X @ W.T + b
-    scorer = in_blocks(limits[0], stored_W, b, memory_limit_mb=limits[1])
+    scorer = in_blocks(limits[0], stored_W, b, memory_limit_mb=limits[1], lines=limits[2])
     np.testing.assert_array_equal(scorer.scores(stored_X, **options), expected)
     Y = sp.random_array(expected.shape, density=0.3, format="csr", random_state=np.random.default_rng(0))
     given_scores = scorer.label_scores(stored_X, Y, **options)
@@ -114,8 +121,9 @@ def real_problem():
 def test_scores_are_the_same_bits_for_every_storage(real_problem):
     X, W, b = real_problem
     expected = reference.scores(X, W, b)
-    for weights in (W, W.astype(np.float64), sp.csr_array(W), sp.csr_matrix(W.astype(np.float64))):
-        scorer = LinearScorer(weights, b)
+    stored = (W, W.astype(np.float64), sp.csr_array(W), sp.csr_matrix(W.astype(np.float64)))
+    for weights, lines in [*((w, "all") for w in stored[:2]), *((w, name) for w in stored[2:] for name in LINES)]:
+        scorer = in_blocks(104, weights, b, lines=lines)
         for rows in (X, X.astype(np.float64), sp.csr_array(X), np.asfortranarray(X), sp.coo_array(X)):
             np.testing.assert_array_equal(scorer.scores(rows), expected)
 
@@ -128,10 +136,10 @@ def test_float64_products_are_rounded_before_they_are_added(real_problem):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("sparse", [False, *LINES])
 def test_top_k_does_not_depend_on_threads_batches_or_memory(real_problem, sparse):
     X, W, b = real_problem
-    scorer = in_blocks(100, sp.csr_array(W) if sparse else W, b)
+    scorer = in_blocks(104, sp.csr_array(W), b, lines=sparse) if sparse else LinearScorer(W, b)
     expected = reference.top_k(reference.scores(X, W, b), 7)
     for n_threads in (1, 2, 5):
         for limit in (1e-6, 0.01, 256):
@@ -143,10 +151,10 @@ def test_top_k_does_not_depend_on_threads_batches_or_memory(real_problem, sparse
     np.testing.assert_array_equal(one_by_one, expected[1])
 
 
-@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("sparse", [False, *LINES])
 def test_label_scores_are_the_same_bits_as_scores(real_problem, sparse):
     X, W, b = real_problem
-    scorer = LinearScorer(sp.csr_array(W) if sparse else W, b)
+    scorer = in_blocks(104, sp.csr_array(W), b, lines=sparse) if sparse else LinearScorer(W, b)
     Y = sp.random_array((len(X), len(W)), density=0.05, format="csr", random_state=np.random.default_rng(1))
     expected = reference.label_scores(reference.scores(X, W, b), Y)
     np.testing.assert_array_equal(scorer.label_scores(sp.csr_array(X), Y).data, expected.data)
@@ -246,10 +254,11 @@ def test_a_bad_row_in_a_thread_is_an_error_in_the_caller():
         LinearScorer(np.ones((4, 3)), memory_limit_mb=1e-3).top_k(X, 1, n_threads=4)
 
 
+@pytest.mark.parametrize("lines", LINES)
 @pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("labels_per_block", [7, 64, 32768])
+@pytest.mark.parametrize("labels_per_block", [8, 64, 32768])
 @pytest.mark.parametrize("k", [1, 5, 10, 33])
-def test_labels_that_float32_cannot_tell_apart_are_ranked_exactly(dtype, labels_per_block, k):
+def test_labels_that_float32_cannot_tell_apart_are_ranked_exactly(dtype, labels_per_block, k, lines):
     """Weights that differ in the last places, repeated labels, and rows of very different size: estimates tie."""
     rng = np.random.default_rng(k)
     weights = rng.choice([1.0, 1.0 + 2.0**-23, 1.0 - 2.0**-24, -1.0], size=(60, 40)) * rng.choice([1.0, 1e3], size=40)
@@ -257,7 +266,7 @@ def test_labels_that_float32_cannot_tell_apart_are_ranked_exactly(dtype, labels_
     intercept = np.tile(rng.choice([0.0, 2.0**-26, -(2.0**-26)], size=10), 33)
     X = sp.csr_array(rng.choice([0.0, 1.0, 1.0 / 3.0, 1e-3], size=(30, 40)).astype(dtype))
     expected = brute_force_top_k(reference.scores(X, weights, intercept), k)
-    scorer = in_blocks(labels_per_block, sp.csr_array(weights), intercept)
+    scorer = in_blocks(labels_per_block, sp.csr_array(weights), intercept, lines=lines)
     found = scorer.top_k(X, k)
     np.testing.assert_array_equal(found[0], expected[0])
     np.testing.assert_array_equal(found[1], expected[1])
@@ -283,5 +292,82 @@ def test_sparse_rows_and_dense_weights_with_many_features(n_rows):
     X[:, [0, 63, 64, 3999]] = 1  # the ends of words, and of all
     expected = brute_force_top_k((X @ W.T).astype(float), 4)
     found = LinearScorer(W.astype(np.float32)).top_k(sp.csr_array(X.astype(np.float64)), 4)
+    np.testing.assert_array_equal(found[0], expected[0])
+    np.testing.assert_array_equal(found[1], expected[1])
+
+
+def weights_of_index(index, n_labels, n_features):
+    """The dense weights of an index by feature, read entry by entry."""
+    W = np.zeros((n_labels, n_features))
+    for f in range(n_features):
+        if index.line_of[f] >= 0:
+            W[:, f] = index.lines[index.line_of[f], :n_labels]
+        for block in range(len(index.starts)):
+            for place in range(index.starts[block, f], index.starts[block, f + 1]):
+                W[block * index.labels_per_block + index.labels[place], f] += index.data[place]
+    return W
+
+
+@pytest.mark.parametrize("lines", LINES)
+@pytest.mark.parametrize("labels_per_block", [8, 104, 32768])
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_the_index_by_feature_has_the_weights(real_problem, dtype, labels_per_block, lines, monkeypatch):
+    W = sp.csr_array(real_problem[1].astype(dtype))
+    monkeypatch.setattr(module, "LABELS_PER_BLOCK", labels_per_block)
+    monkeypatch.setattr(module, "WEIGHTS_PER_LIST", LINES[lines])
+    index = FeatureIndex.of(W)
+    np.testing.assert_array_equal(weights_of_index(index, *W.shape), W.toarray())
+    np.testing.assert_array_equal(index.largest, np.abs(W.toarray()).max(axis=0))
+    n_lines = {"all": W.shape[1], "frequent": (np.bincount(W.indices) >= W.shape[0] / 4).sum(), "none": 0}[lines]
+    assert len(index.lines) == n_lines
+    index.check(W, labels=True)
+
+
+def test_lines_may_add_no_more_than_the_lists_have(monkeypatch):
+    counts = np.array([0] + 20 * [1] + [50])
+    monkeypatch.setattr(module, "WEIGHTS_PER_LIST", 100)
+    np.testing.assert_array_equal(module._line_features(counts, 100, 4), np.arange(1, 22))
+    monkeypatch.setattr(module, "PLAIN_BYTES", 0)
+    # A line of 104 labels has 416 bytes, the lists have 6 per weight, 420 in all: there is room for the largest.
+    np.testing.assert_array_equal(module._line_features(counts, 100, 4), [21])
+
+
+def test_weights_stored_in_several_parts_get_no_line():
+    """Lines would add the parts before they are multiplied, which rounds differently."""
+    data, indices = np.array([0.1, 0.2, 0.7]), np.array([0, 0, 1])
+    coef = sp.csr_array((data, indices, np.array([0, 2, 3])), shape=(2, 2))
+    index = FeatureIndex.of(coef)
+    assert len(index.lines) == 0
+    assert index.most_repeats == 2
+    np.testing.assert_allclose(index.largest, [0.3, 0.7])
+    expected = [[(0.0 + 3.0 * 0.1) + 3.0 * 0.2, 3.0 * 0.7]]
+    np.testing.assert_array_equal(LinearScorer(coef).scores(np.array([[3.0, 3.0]])), expected)
+
+
+def test_dense_weights_are_copied_by_feature_when_sparse_rows_have_paid_for_it(real_problem):
+    X, W, b = real_problem
+    rows, expected = sp.csr_array(X), reference.scores(X, W, b)
+    scorer = LinearScorer(W, b)
+    for first in range(len(X)):
+        np.testing.assert_array_equal(scorer.scores(rows[first : first + 1]), expected[first : first + 1])
+        assert (scorer._lines is not None) == (rows.indptr[first + 1] >= W.shape[1])
+    small = LinearScorer(W, b, memory_limit_mb=0.1)  # 530 × 150 × 4 bytes are more
+    np.testing.assert_array_equal(small.scores(rows), expected)
+    assert small._lines is None
+
+
+@pytest.mark.parametrize("make", [np.asarray, sp.csr_array])
+def test_a_huge_value_of_a_feature_whose_weights_are_zero_changes_nothing(make):
+    """In float32, 1e300 is infinite, and infinity times zero is not a number."""
+    rng = np.random.default_rng(0)
+    W = rng.standard_normal((3000, 4))
+    W[:, 1] = 0.0
+    X = rng.standard_normal((5, 4))
+    X[2, 1] = 1e300
+    expected = reference.top_k(reference.scores(X, W, np.zeros(3000)), 2)
+    stored = make(W)
+    if make is sp.csr_array:  # zeros that are stored
+        stored = sp.csr_array((W.ravel(), np.tile(np.arange(4), 3000), np.arange(0, 12001, 4)), shape=W.shape)
+    found = LinearScorer(stored).top_k(sp.csr_array(X), 2)
     np.testing.assert_array_equal(found[0], expected[0])
     np.testing.assert_array_equal(found[1], expected[1])

@@ -34,6 +34,7 @@ from widemargin.model_io.write import encode_value
 from widemargin.problems.certificate import Certificate, WorstProblem
 from widemargin.problems.kernels import make_kernel
 from widemargin.problems.probabilities import Calibration
+from widemargin.problems.scores import FeatureIndex
 from widemargin.solvers.result import History, Status
 
 __all__ = [
@@ -73,6 +74,7 @@ MEANINGLESS = (ArithmeticError, AttributeError, LookupError, MemoryError, Recurs
 CALIBRATION = "calibration_"  # prefix of the names of a calibration's arrays
 DECISION_THRESHOLDS = "decision_thresholds"
 IDF = "text_idf"  # name of a vectoriser's array
+INDEX = "feature_index"  # prefix of the names of its arrays, and the attribute with its numbers
 VECTORIZER_FUNCTIONS = ("preprocessor", "tokenizer", "analyzer", "strip_accents")  # options that may be functions
 VECTORIZER_TYPES = {"float32": np.float32, "float64": np.float64}
 # All options of scikit-learn 1.6 to 1.9 are stored: a default that changes does no harm.
@@ -83,7 +85,7 @@ VECTORIZER_OPTIONS = (
 )  # fmt: skip
 
 
-def save(model: Any, folder: str | os.PathLike[str]) -> None:
+def save(model: Any, folder: str | os.PathLike[str], *, index: bool = False) -> None:
     """Write a fitted model to a folder.
 
     An earlier model in the folder is replaced in one step: a reader finds the old or the new one, never a mixture.
@@ -94,6 +96,10 @@ def save(model: Any, folder: str | os.PathLike[str]) -> None:
         A fitted model, or a `Pipeline` of a `TfidfVectorizer` and one of these.
     folder : path
         The model folder; created if missing.
+    index : bool, default=False
+        Whether to store the index by feature too, from which sparse weights predict. It takes about 6 bytes per
+        weight. Without it, the first prediction of every process that loads the model builds the index in memory;
+        with it, the index is memory-mapped. Only models with sparse weights have one.
 
     Examples
     --------
@@ -106,7 +112,9 @@ def save(model: Any, folder: str | os.PathLike[str]) -> None:
     ['yes']
     """
     check_savable(model)
-    write_model(folder, _pipeline_state(model) if isinstance(model, Pipeline) else model.to_state())
+    classifier = model[-1] if isinstance(model, Pipeline) else model
+    state = _pipeline_state(model) if isinstance(model, Pipeline) else model.to_state()
+    write_model(folder, _with_index(state, classifier) if index else state)
 
 
 def check_savable(model: Any) -> None:
@@ -161,6 +169,8 @@ def load(folder: str | os.PathLike[str], *, verify: bool = True) -> Any:
     state = read_model(folder, kinds=HOMES, verify=verify)
     kind = getattr(importlib.import_module(HOMES[state.kind]), state.kind)
     model = kind.codec.decode(kind, state)
+    if INDEX in state.attributes:
+        _restore_index(model, state, verify=verify)
     return _restored_pipeline(model, state) if "text" in state.attributes else model
 
 
@@ -481,6 +491,33 @@ def _restore_calibration(model: Any, state: ModelState) -> None:
     arrays = {name.removeprefix(CALIBRATION): array for name, array in state.arrays.items()}
     n_maps, n_groups = 1 if model.kind_ == "binary" else len(model.classes_), model.calibrator.n_groups()
     model.calibration_ = Calibration.from_arrays(state.attributes["calibration"], arrays, n_maps, n_groups)
+
+
+def _with_index(state: ModelState, model: Any) -> ModelState:
+    """The state with the index by feature of a model with sparse weights."""
+    if not sp.issparse(getattr(model, "coef_", None)):
+        raise NotSavableError(
+            "only a model with sparse weights has an index by feature; save it without index=True, or train it with "
+            "prune"
+        )
+    index = model._feature_index()
+    arrays = {f"{INDEX}_{name}": getattr(index, name) for name in FeatureIndex.ARRAYS}
+    numbers = {name: getattr(index, name) for name in FeatureIndex.NUMBERS}
+    return replace(state, arrays={**state.arrays, **arrays}, attributes={**state.attributes, INDEX: numbers})
+
+
+def _restore_index(model: Any, state: ModelState, *, verify: bool) -> None:
+    """Hand the stored index to the model that predicts from it; `verify` reads all of it."""
+    try:
+        arrays = {name: state.arrays[f"{INDEX}_{name}"] for name in FeatureIndex.ARRAYS}
+        index = FeatureIndex(**arrays, **{name: state.attributes[INDEX][name] for name in FeatureIndex.NUMBERS})
+        index.check(model.coef_, labels=verify)
+    except MEANINGLESS as error:
+        problem = f"{error} is missing" if isinstance(error, KeyError) else error
+        raise ModelFormatError(
+            f"the index by feature is damaged: {problem}; restore the folder from a copy or save the model again"
+        ) from error
+    model._use_feature_index(index)
 
 
 def stored_options(vectorizer: Any) -> dict[str, Any]:

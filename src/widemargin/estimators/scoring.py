@@ -49,7 +49,7 @@ from widemargin.metrics.propensity import FEWEST_SAMPLES
 from widemargin.model_io import ModelState
 from widemargin.problems.kernels import PrecomputedKernel, TrainingKernel, make_kernel, resolve_gamma
 from widemargin.problems.probabilities import Calibration, Method
-from widemargin.problems.scores import KernelScorer, LinearScorer
+from widemargin.problems.scores import FeatureIndex, KernelScorer, LinearScorer
 
 __all__ = [
     "LabelModel",
@@ -64,9 +64,12 @@ __all__ = [
 ]
 
 RANKED_PLACES_PER_BLOCK = 4_000_000  # 100 MB of labels, scores and indices
+MOST_PLAIN_VALUES = 2**20  # of rows that are checked here; the time that scikit-learn needs does not matter for more
 # Prediction indices by model. Beside the models and not inside, because prediction must not change a model's attributes
 # (scikit-learn checks it), and because an index is neither copied nor pickled with its model.
 _SCORERS: WeakKeyDictionary[Any, dict[bool, tuple[tuple[Any, ...], Any]]] = WeakKeyDictionary()
+# Indices by feature that model folders have, with the arrays of which they were made.
+_STORED_INDICES: WeakKeyDictionary[Any, tuple[list[Any], FeatureIndex]] = WeakKeyDictionary()
 
 
 class _Lists(NamedTuple):
@@ -258,10 +261,7 @@ class LabelModel(CommonParameters, ClassifierMixin, BaseEstimator):
             return np.asarray(found == np.take_along_axis(found, indices[rows, k - 1][:, None], axis=1))
 
         listed = np.ascontiguousarray(indices[:, :k])
-        if k < n_labels:
-            tied = find_tied(indices, scores, k, n_labels, labels_tied)
-        else:  # all labels are listed
-            tied = Tied(sp.csr_array((len(listed), n_labels), dtype=np.int8), np.zeros(len(listed), dtype=bool))
+        tied = find_tied(indices, scores, k, n_labels, labels_tied)
         return TopK(None, np.ascontiguousarray(scores[:, :k]), listed, self.classes_, tied)
 
     def _ranked(self, X: Any, k: int, scorer: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
@@ -465,7 +465,25 @@ class LabelModel(CommonParameters, ClassifierMixin, BaseEstimator):
         return index
 
     def _linear_scorer(self, scale: npt.NDArray[np.float64] | None) -> Any:
-        return LinearScorer(self.coef_, self.intercept_, scale=scale, memory_limit_mb=self.memory_limit_mb)
+        index = self._stored_index(scale)
+        return LinearScorer(self.coef_, self.intercept_, scale=scale, memory_limit_mb=self.memory_limit_mb, index=index)
+
+    def _stored_index(self, scale: npt.NDArray[np.float64] | None) -> FeatureIndex | None:
+        """The index that the model folder has, if the weights are still those and the factors are these."""
+        arrays, index = _STORED_INDICES.get(self, ([], None))
+        same = arrays and all(map(operator.is_, arrays, [scale, *self._weight_arrays()[:-1]]))
+        return index if same else None
+
+    def _use_feature_index(self, index: FeatureIndex) -> None:
+        """Predict from this index of the weights as they are now."""
+        arrays = [getattr(self, "label_scale_", None), *self._weight_arrays()[:-1]]  # without the intercepts
+        _STORED_INDICES[self] = arrays, index
+
+    def _feature_index(self) -> FeatureIndex:
+        """The index of sparse weights by which this model ranks labels."""
+        scale = getattr(self, "label_scale_", None)
+        index = self._stored_index(scale)
+        return FeatureIndex.of(self.coef_, scale) if index is None else index
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Share of rows whose label (or whole label set) is predicted exactly.
@@ -541,13 +559,28 @@ class LabelModel(CommonParameters, ClassifierMixin, BaseEstimator):
 
     def _check_rows(self, X: Any) -> Any:
         """Rows as the kernels take them: CSR or C-contiguous, float32 or float64."""
-        check_is_fitted(self)
-        try:
-            X = validate_data(self, X, reset=False, accept_sparse="csr", dtype=[np.float64, np.float32], order="C")
-        except ValueError:
-            refuse_texts(X, type(self).__name__)
-            raise
+        if not self._are_plain_rows(X):
+            check_is_fitted(self)
+            try:
+                X = validate_data(self, X, reset=False, accept_sparse="csr", dtype=[np.float64, np.float32], order="C")
+            except ValueError:
+                refuse_texts(X, type(self).__name__)
+                raise
         return l2_normalize_rows(X) if self.normalize else X
+
+    def _are_plain_rows(self, X: Any) -> bool:
+        """Whether these rows are such that `validate_data` would return them unchanged, without asking it.
+
+        It takes longer (95 µs) than scoring a row with hundreds of labels. All errors and warnings are left to it.
+        """
+        if type(X) not in (np.ndarray, sp.csr_array, sp.csr_matrix) or X.ndim != 2 or X.dtype.char not in "fd":
+            return False
+        if not 0 < X.shape[1] == getattr(self, "n_features_in_", 0) or hasattr(self, "feature_names_in_"):
+            return False
+        values = X if isinstance(X, np.ndarray) else X.data
+        if X.shape[0] == 0 or values.size > MOST_PLAIN_VALUES or not values.flags.c_contiguous:
+            return False
+        return X.dtype.isnative and bool(np.isfinite(values).all())
 
     def _decide(self, X: Any) -> Any:
         """The labels of checked rows, of a model with several labels per row, as a CSR array."""

@@ -5,11 +5,12 @@
 
 Linear: the products are rounded to float64 and added in increasing order of f, starting from the intercept, zeros left
 out. This fixes the number bit for bit: it is the same for sparse and dense storage, any batch of rows, any number of
-threads, and for `scores`, `top_k` and `label_scores`. Sparse weights are held by feature (one more copy of the
-non-zeros, built once): a row costs as much as the weights that it meets, and labels that share no feature with it score
-their intercept, and the best of those are known beforehand. Dense weights go through a blocked product; for the top k
-of dense rows a BLAS product first leaves a few candidates (`CandidateFilter`). Nothing of size rows × labels is ever
-made but by `scores`; work arrays are bounded by `memory_limit_mb`, plus at most 1 MB per thread.
+threads, and for `scores`, `top_k` and `label_scores`. Sparse weights are held by feature (`FeatureIndex`, one more copy
+of the non-zeros, built once or read from the model folder): a row costs as much as the weights that it meets, and
+labels that share no feature with it score their intercept, and the best of those are known beforehand. Dense weights go
+through a blocked product; for the top k of dense rows a BLAS product first leaves a few candidates (`CandidateFilter`),
+and sparse rows use a copy by feature if it is within `memory_limit_mb`. Nothing of size rows × labels is ever made but
+by `scores`; work arrays are bounded by `memory_limit_mb`, plus at most 1.3 MB per thread.
 
 Kernel: work is done in blocks of rows whose kernel values and scores stay within `memory_limit_mb`. The blocks depend
 only on that limit; all methods give the same numbers.
@@ -21,7 +22,8 @@ factor 2 is for the index by feature, another copy of the values.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +35,7 @@ from widemargin import _core
 __all__ = [
     "BlockScorer",
     "CandidateFilter",
+    "FeatureIndex",
     "KernelScorer",
     "LinearScorer",
     "compact",
@@ -45,6 +48,10 @@ __all__ = [
 ]
 
 LABELS_PER_BLOCK = 32768  # sums (8 bytes) and stamps (4 bytes) of a block of labels stay in an L2 cache of 512 KB
+LINE_STEP = 8  # lines of an index are padded to a multiple of this many labels
+LABELS_PER_WEIGHT = 4  # of a line, scored in the time of one weight in a list
+WEIGHTS_PER_LIST = 10  # scored in the time that a list takes before its first weight
+COUNTED_AT_ONCE = 2**22
 BYTES_PER_KERNEL_VALUE = 24  # the value itself, and the products and differences on the way to it
 BYTES_PER_SCORE = 24  # the score, its copy, and its place in the ranking
 MEGABYTE = 2**20
@@ -69,6 +76,8 @@ class LinearScorer:
         multiplied by a and rounded to their type once, in the copy that is made anyway for sparse ones.
     memory_limit_mb : float, default=256
         Bound on the work arrays; the result does not depend on it.
+    index : FeatureIndex, optional
+        That of sparse weights with this scale; built by default.
 
     Attributes
     ----------
@@ -93,6 +102,7 @@ class LinearScorer:
         *,
         scale: FloatArray | None = None,
         memory_limit_mb: float = 256.0,
+        index: FeatureIndex | None = None,
     ) -> None:
         coef = coef if sp.issparse(coef) else np.asarray(coef)
         if coef.ndim != 2:
@@ -109,26 +119,52 @@ class LinearScorer:
             raise ValueError("intercept contains NaN or infinity")
         if scale is not None:
             offsets = scale * (offsets + 1.0) - 1.0
-        offsets = np.ascontiguousarray(offsets)
+        self._offsets = offsets = np.ascontiguousarray(offsets)
         if coef.dtype not in _FLOATS:
             coef = coef.astype(np.float64)
         self._filter: CandidateFilter | None = None
+        self._lines: _core.Weights | None = None
+        self._n_values = 0  # of sparse rows that dense weights have scored
         if not sp.issparse(coef):
             coef = np.ascontiguousarray(coef if scale is None else (coef * scale[:, None]).astype(coef.dtype))
             self._weights = _core.Weights(coef, offsets)
             self._filter = CandidateFilter(coef, offsets)
             return
-        if coef.format == "csr":
-            _check_csr("coef", coef)
-        # The CSC form has labels in increasing order, whether the rows of the CSR form are sorted or not.
-        columns = coef.tocsr().tocsc()
-        if scale is not None:
-            columns.data = (columns.data * scale[columns.indices]).astype(coef.dtype)
-        indices, indptr = columns.indices, columns.indptr
-        if indices.dtype not in _INTEGERS or indptr.dtype != indices.dtype:
-            indices, indptr = indices.astype(np.int64), indptr.astype(np.int64)
-        order = np.lexsort((-offsets, np.arange(self.n_labels) // LABELS_PER_BLOCK)).astype(np.int32)
-        self._weights = _core.Weights(columns.data, indices, indptr, offsets, order, LABELS_PER_BLOCK)
+        self._weights = self._indexed(FeatureIndex.of(coef, scale) if index is None else index)
+
+    def _indexed(self, index: FeatureIndex) -> _core.Weights:
+        """The weights of an index as the kernels take them."""
+        order = np.lexsort((-self._offsets, np.arange(self.n_labels) // index.labels_per_block)).astype(np.int32)
+        return _core.Weights(
+            index.data,
+            index.labels,
+            index.starts,
+            index.lines,
+            index.line_of,
+            index.largest,
+            index.most_repeats,
+            index.labels_per_block,
+            self._offsets,
+            order,
+        )
+
+    def _weights_for(self, X: Any, work_bytes: int) -> _core.Weights:
+        """The weights in the form for these rows.
+
+        Dense weights get a copy by feature once sparse rows have had a value for every feature on average: then the
+        copy is paid for.
+        """
+        if self._filter is None or not sp.issparse(X):
+            return self._weights
+        if self._lines is None:
+            coef, self._n_values = self._filter.coef, self._n_values + X.nnz
+            if (
+                self._n_values < self.n_features
+                or _padded(self.n_labels) * self.n_features * coef.itemsize > work_bytes
+            ):
+                return self._weights
+            self._lines = self._indexed(FeatureIndex.of_dense(coef))
+        return self._lines
 
     def top_k(self, X: Any, k: int, *, n_threads: int = 1) -> tuple[IntArray, FloatArray]:
         """The top k labels of every row, best first; of equal scores the lower label comes first.
@@ -158,8 +194,9 @@ class LinearScorer:
             with threadpool_limits(limits=n_threads, user_api="blas"):
                 self._filtered_top_k(self._filter, X, n_threads, work_bytes, indices, scores)
             return indices, scores
+        weights = self._weights_for(X, work_bytes)
         for first, last, rows in _batches(X, work_bytes):
-            self._weights.top_k(rows, n_threads, work_bytes, indices[first:last], scores[first:last])
+            weights.top_k(rows, n_threads, work_bytes, indices[first:last], scores[first:last])
         return indices, scores
 
     def _filtered_top_k(
@@ -185,8 +222,9 @@ class LinearScorer:
         """All scores, a dense array of shape (n_samples, n_labels), which the memory limit does not count."""
         X, work_bytes = self._check(X, n_threads)
         out = np.empty((X.shape[0], self.n_labels), dtype=np.float64)
+        weights = self._weights_for(X, work_bytes)
         for first, last, rows in _batches(X, work_bytes):
-            self._weights.scores(rows, n_threads, work_bytes, out[first:last])
+            weights.scores(rows, n_threads, work_bytes, out[first:last])
         return out
 
     def label_scores(self, X: Any, y: Any, *, n_threads: int = 1) -> Any:
@@ -241,6 +279,191 @@ class LinearScorer:
         if not self.memory_limit_mb > 0:
             raise ValueError(f"memory_limit_mb must be positive; got {self.memory_limit_mb}")
         return X, int(self.memory_limit_mb * MEGABYTE)
+
+
+@dataclass(frozen=True)
+class FeatureIndex:
+    """Weights by feature, the form in which sparse ones are scored.
+
+    Labels are in blocks. The labels of block b with a weight for feature f are
+    `b · labels_per_block + labels[starts[b, f] : starts[b, f + 1]]`, in increasing order, with the weights in `data` at
+    the same places. A feature that many labels have is a line instead, `lines[line_of[f]]`, with a weight for every
+    label, zeros included: vector instructions add it to all scores. Lines are chosen by the cost of a product,
+    as long as they add no more than 16 MB, or the size of the lists, to the index.
+
+    Parameters
+    ----------
+    data, labels : ndarray of shape (n_stored,)
+        Weights, float32 or float64, and labels in their block, uint16.
+    starts : ndarray of shape (n_blocks, n_features + 1), int64
+        Where the lists of each block start.
+    lines : ndarray of shape (n_lines, at least n_labels)
+        Padded with zeros to a multiple of 8 labels.
+    line_of : ndarray of shape (n_features,), int32
+        The line of each feature; −1 if it has a list.
+    largest : ndarray of shape (n_features,), float64
+        Largest absolute weight of a label, repeated entries added up.
+    most_repeats : int
+        Most entries of one label and feature.
+    labels_per_block : int
+        A multiple of 8, at most 65,536.
+
+    Examples
+    --------
+    >>> import scipy.sparse as sp
+    >>> from widemargin.problems.scores import FeatureIndex
+    >>> index = FeatureIndex.of(sp.csr_array([[0.0, 2.0], [0.0, 3.0], [0.0, 0.0]]))
+    >>> index.line_of.tolist(), index.lines.tolist()
+    ([-1, 0], [[2.0, 3.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]])
+    """
+
+    data: npt.NDArray[Any]
+    labels: npt.NDArray[np.uint16]
+    starts: IntArray
+    lines: npt.NDArray[Any]
+    line_of: npt.NDArray[np.int32]
+    largest: FloatArray
+    most_repeats: int
+    labels_per_block: int
+
+    ARRAYS: ClassVar = ("data", "labels", "starts", "lines", "line_of", "largest")
+    NUMBERS: ClassVar = ("most_repeats", "labels_per_block")
+
+    def check(self, coef: Any, *, labels: bool) -> None:
+        """A ValueError if this cannot be the index of these weights; with `labels`, all of the lists are read."""
+        (n_labels, n_features), floats = coef.shape, coef.dtype
+        for name, least, most in (("labels_per_block", LINE_STEP, 2**16), ("most_repeats", 1, max(1, coef.nnz))):
+            value = getattr(self, name)
+            if type(value) is not int or not least <= value <= most:
+                raise ValueError(f"{name} must be an integer from {least} to {most}; got {value!r:.50}")
+        n_blocks, n_lines = -(-n_labels // self.labels_per_block), len(self.lines)
+        for name, dtype, shape in (
+            ("data", floats, (len(self.labels),)),
+            ("labels", np.uint16, (len(self.labels),)),
+            ("starts", np.int64, (n_blocks, n_features + 1)),
+            ("lines", floats, (n_lines, _padded(n_labels))),
+            ("line_of", np.int32, (n_features,)),
+            ("largest", np.float64, (n_features,)),
+        ):
+            array = getattr(self, name)
+            if array.dtype != dtype or array.shape != shape:
+                raise ValueError(f"{name} must be {np.dtype(dtype)} of shape {shape}; got {array.dtype}, {array.shape}")
+        starts, lined = self.starts.ravel(), np.sort(self.line_of[self.line_of >= 0])
+        if len(self.labels) > coef.nnz or (len(starts) and (starts[0] != 0 or starts[-1] != len(self.labels))):
+            raise ValueError("the lists do not match the weights")
+        if (np.diff(starts) < 0).any() or self.labels_per_block % LINE_STEP:
+            raise ValueError("the lists overlap")
+        if not np.array_equal(lined, np.arange(n_lines)) or (self.line_of < -1).any():
+            raise ValueError("the lines do not match the features")
+        if not (self.largest >= 0.0).all():
+            raise ValueError("a largest weight is negative")
+        if labels:
+            self._check_labels(n_labels)
+
+    def _check_labels(self, n_labels: int) -> None:
+        """A ValueError unless the labels of each list are in its block and in increasing order."""
+        for block, starts in enumerate(self.starts):
+            width = min(self.labels_per_block, n_labels - block * self.labels_per_block)
+            labels = self.labels[starts[0] : starts[-1]]
+            first_of_list = np.zeros(len(labels) + 1, dtype=bool)
+            first_of_list[starts - starts[0]] = True
+            in_order = (labels[1:] >= labels[:-1]) | first_of_list[1:-1]
+            if len(labels) and not (labels.max() < width and in_order.all()):
+                raise ValueError("the labels of a list are out of range or not in order")
+
+    @classmethod
+    def of(cls, coef: Any, scale: FloatArray | None = None) -> Self:
+        """The index of sparse weights (n_labels, n_features), times the factors of the labels."""
+        coef = coef.tocsr()
+        _check_csr("coef", coef)
+        coef = coef if coef.has_canonical_format else coef.sorted_indices()
+        repeated = not coef.has_canonical_format
+        (n_labels, n_features), dtype, per_block = coef.shape, coef.dtype, LABELS_PER_BLOCK
+        counts = np.zeros(n_features, dtype=np.int64)
+        for first in range(0, coef.nnz, COUNTED_AT_ONCE):
+            counts += np.bincount(coef.indices[first : first + COUNTED_AT_ONCE], minlength=n_features)
+        # In a line, repeated entries would be added before they are multiplied, which rounds differently.
+        chosen = np.empty(0, dtype=np.int64) if repeated else _line_features(counts, n_labels, dtype.itemsize)
+        listed = np.ones(n_features, dtype=bool)
+        listed[chosen] = False
+        n_stored = int(counts[listed].sum())
+        line_of = np.full(n_features, -1, dtype=np.int32)
+        line_of[chosen] = np.arange(len(chosen))
+        index = cls(
+            np.empty(n_stored, dtype=dtype),
+            np.empty(n_stored, dtype=np.uint16),
+            np.zeros((-(-n_labels // per_block), n_features + 1), dtype=np.int64),
+            np.zeros((len(chosen), _padded(n_labels)), dtype=dtype),
+            line_of,
+            np.zeros(n_features),
+            _most_repeats(coef) if repeated else 1,
+            per_block,
+        )
+        position = 0
+        for block, first in enumerate(range(0, n_labels, per_block)):
+            # The CSC form has labels in increasing order, whether the rows of the CSR form are sorted or not.
+            columns = (coef if n_labels <= per_block else coef[first : first + per_block]).tocsc()
+            if scale is not None:
+                columns.data = (columns.data * scale[first + columns.indices]).astype(dtype)
+            index._note_largest(columns, repeated)
+            lengths = np.where(listed, np.diff(columns.indptr), 0)
+            kept = np.repeat(listed, np.diff(columns.indptr)) if len(chosen) else slice(None)
+            index.starts[block] = position + np.concatenate([[0], np.cumsum(lengths)])
+            part = slice(position, int(index.starts[block, -1]))
+            index.data[part], index.labels[part] = columns.data[kept], columns.indices[kept]
+            position = part.stop
+            if len(chosen):
+                index.lines[:, first : first + columns.shape[0]] = columns[:, chosen].toarray().T
+        return index
+
+    @classmethod
+    def of_dense(cls, coef: npt.NDArray[Any]) -> Self:
+        """The index of dense weights (n_labels, n_features): every feature is a line."""
+        n_labels, n_features = coef.shape
+        lines = np.zeros((n_features, _padded(n_labels)), dtype=coef.dtype)
+        lines[:, :n_labels] = coef.T
+        return cls(
+            np.empty(0, dtype=coef.dtype),
+            np.empty(0, dtype=np.uint16),
+            np.zeros((-(-n_labels // LABELS_PER_BLOCK), n_features + 1), dtype=np.int64),
+            lines,
+            np.arange(n_features, dtype=np.int32),
+            np.abs(lines).max(axis=1, initial=0.0).astype(np.float64),
+            1,
+            LABELS_PER_BLOCK,
+        )
+
+    def _note_largest(self, columns: Any, repeated: bool) -> None:
+        """Raise `largest` to the weights of a block."""
+        if repeated:
+            columns = abs(columns).astype(np.float64)
+            columns.sum_duplicates()
+        features = np.flatnonzero(np.diff(columns.indptr))
+        if len(features):
+            found = np.maximum.reduceat(np.abs(columns.data), columns.indptr[features])
+            self.largest[features] = np.maximum(self.largest[features], found)
+
+
+def _padded(n_labels: int) -> int:
+    """Length of a line."""
+    return -(-n_labels // LINE_STEP) * LINE_STEP
+
+
+def _line_features(counts: IntArray, n_labels: int, itemsize: int) -> IntArray:
+    """The features that get a line, in increasing order, by how many labels have a weight for them."""
+    least = max(1, n_labels / LABELS_PER_WEIGHT - WEIGHTS_PER_LIST)
+    features = np.flatnonzero(counts >= least)
+    features = features[np.argsort(-counts[features], kind="stable")]
+    list_bytes = counts * (itemsize + 2)
+    added = np.cumsum(_padded(n_labels) * itemsize - list_bytes[features])
+    return np.sort(features[added <= max(PLAIN_BYTES, int(list_bytes.sum()))])
+
+
+def _most_repeats(coef: Any) -> int:
+    """Most entries of a CSR array at the same place; at least 1."""
+    entries = sp.csr_array((np.ones(coef.nnz, dtype=np.int32), coef.indices, coef.indptr), shape=coef.shape, copy=True)
+    entries.sum_duplicates()
+    return int(entries.data.max(initial=1))
 
 
 def _check_csr(name: str, matrix: Any) -> None:
