@@ -15,6 +15,7 @@
 #include "one_vs_all/subspace_search.hpp"
 #include "simd/arrays.hpp"
 #include "simd/cpu.hpp"
+#include "simd/exp_in_place.hpp"
 
 namespace widemargin {
 
@@ -144,6 +145,23 @@ struct LaneTables {
     }
 };
 
+// One pass of the logistic certificate over all rows, for up to 16 labels: see one_vs_all/batch_logistic.hpp.
+struct CertificateArgs {
+    int64_t n_rows;
+    const RowEntry *entries;
+    const int64_t *start;
+    const double *exact;    // the values in float64, or null
+    const double *weight;   // (n_rows,); if uniform, only the first is read
+    const uint16_t *signs;  // (n_rows,) bit = positive, which the pass skips
+    const float *W;         // (n_cols, 2, LANES): all weights of a column, and those that are kept
+    double *U;              // (n_cols, LANES): −Σ α x is added
+    bool uniform;
+    alignas(LINE_BYTES) double bias[LANES];
+    alignas(LINE_BYTES) double negative_factor[LANES];
+    // Sums over the negatives of c φ, the same for the kept weights, c H(σ), α, c φ'' and c e^−m.
+    double loss[LANES], kept_loss[LANES], entropy[LANES], alpha[LANES], curvature[LANES], odds[LANES];
+};
+
 struct VectorKernels {
     void (*scan)(ScanArgs &args, int64_t begin, int64_t end);
     // sums at s + θ·(sz, sp, s − b, 1)
@@ -168,6 +186,7 @@ struct VectorKernels {
     // The logistic loss: the sums of a search over rows [begin, end) for all lanes, (N_SEARCH_SUMS, LANES); gradient.
     void (*logistic_search)(const BatchArgs &args, int64_t begin, int64_t end, double (*sums)[LANES]);
     void (*logistic_gradient)(BatchArgs &args, int64_t begin, int64_t end);
+    void (*logistic_certificate)(CertificateArgs &args);
 };
 
 }  // namespace widemargin

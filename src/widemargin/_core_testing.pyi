@@ -85,6 +85,22 @@ def solve_batch(
     n_iter: _I64,
     isa: str,
 ) -> int: ...
+def certify_logistic(
+    data: _F32,
+    indices: _I32,
+    indptr: _I32,
+    positive_rows: _I64,
+    positive_indptr: _I64,
+    row_weight: _F64,
+    factors: _F64,
+    coef: _F32,
+    intercept: _F64,
+    bias_value: float,
+    bias_penalty: float,
+    prune: float,
+    out: _F64,
+    isa: str,
+) -> None: ...
 
 class BatchTables:
     def __init__(

@@ -357,6 +357,49 @@ int solve_batch(ConstVector<float> data, ConstVector<int32_t> indices, ConstVect
     return run_batch<SquaredHinge>(X, labels, options, kernels, 1.0, coef.data(), intercept.data(), n_iter.data());
 }
 
+// out (n_labels, 7): primal, dual, primal_before_pruning, pruned_share, gradient_norm, next intercept, swapped.
+void certify_logistic(ConstVector<float> data, ConstVector<int32_t> indices, ConstVector<int32_t> indptr,
+                      ConstVector<int64_t> positive_rows, ConstVector<int64_t> positive_indptr,
+                      ConstVector<double> row_weight, ConstMatrix<double> factors, ConstMatrix<float> coef,
+                      ConstVector<double> intercept, double bias_value, double bias_penalty, double prune,
+                      OutMatrix<double> out, const std::string &isa) {
+    const TestMatrix X = csr_view(data, indices, indptr, static_cast<int64_t>(coef.shape(1)));
+    const RowStore store = build_row_store(X, row_weight.data());
+    const OneVsAllOptions options{1.0, bias_value, bias_penalty, 0.01, 0.01, prune, 100, 1, false};
+    const int64_t n = static_cast<int64_t>(coef.shape(0));
+    const LabelBlock labels{
+        n, positive_rows.data(), positive_indptr.data(), row_weight.data(), factors.data(), factors.data() + n};
+    const LabelSetup setup(store, options);
+    std::vector<double> scratch(X.n_cols, 0.0);
+    std::vector<Candidate> candidates(n);
+    std::vector<const Candidate *> pointers;
+    for (int64_t j = 0; j < n; ++j) {
+        Candidate &candidate = candidates[j];
+        setup.prepare(labels, j, scratch, candidate.label);
+        const float sign = candidate.label.swapped ? -1.0f : 1.0f;
+        candidate.weights = sparse_weights(store, coef.data() + j * X.n_cols, sign * intercept.data()[j]);
+        for (float &w : candidate.weights.vals) w *= sign;
+        pointers.push_back(&candidate);
+    }
+    LogisticCertificate certificate(store, choose_kernels(isa));
+    for (int repetition = 0; repetition < 2; ++repetition) {  // the second finds the tables as the first left them
+        LogisticCertificate::Outcome outcomes[LANES];
+        certificate.evaluate(pointers, prune, outcomes);
+        for (int64_t j = 0; j < n; ++j) {
+            const LabelBounds &bounds = outcomes[j].bounds;
+            const bool swapped = candidates[j].label.swapped;
+            const double row[] = {bounds.primal,
+                                  bounds.dual,
+                                  bounds.primal_before_pruning,
+                                  bounds.pruned_share,
+                                  bounds.gradient_norm,
+                                  swapped ? -outcomes[j].next_bias : outcomes[j].next_bias,
+                                  static_cast<double>(swapped)};
+            std::copy(row, row + 7, out.data() + j * 7);
+        }
+    }
+}
+
 }  // namespace
 
 void bind_fast_hooks(nb::module_ &module) {
@@ -415,6 +458,15 @@ void bind_fast_hooks(nb::module_ &module) {
                nb::arg("bias_penalty"), nb::arg("tol"), nb::arg("gap_tol"), nb::arg("coef").noconvert(),
                nb::arg("intercept").noconvert(), nb::arg("n_iter").noconvert(), nb::arg("isa"),
                "The batched subspace search alone, without certificates; returns the number of labels it gave up.");
+    module.def("certify_logistic", &certify_logistic, nb::arg("data").noconvert(), nb::arg("indices").noconvert(),
+               nb::arg("indptr").noconvert(), nb::arg("positive_rows").noconvert(),
+               nb::arg("positive_indptr").noconvert(), nb::arg("row_weight").noconvert(),
+               nb::arg("factors").noconvert(), nb::arg("coef").noconvert(), nb::arg("intercept").noconvert(),
+               nb::arg("bias_value"), nb::arg("bias_penalty"), nb::arg("prune"), nb::arg("out").noconvert(),
+               nb::arg("isa"),
+               "Logistic certificates of up to 16 labels: factors (2, n_labels) of positives and negatives, coef "
+               "(n_labels,\nn_features), out (n_labels, 7): primal, dual, primal_before_pruning, pruned_share, "
+               "gradient_norm, next intercept,\nswapped.");
 }
 
 }  // namespace widemargin
