@@ -4,7 +4,7 @@
 // one-sided labels.
 //
 // Labels are independent; results do not depend on the number of threads. Memory: a copy of the rows with 8 bytes per
-// entry, and a work area per thread of 670 bytes per column and 200 bytes per row.
+// entry, and a work area per thread of 600 bytes per column and 200 bytes per row.
 #pragma once
 
 #include <algorithm>
@@ -16,9 +16,9 @@
 #include <utility>
 #include <vector>
 
-#include "one_vs_all/batch_search.hpp"
 #include "one_vs_all/kernels.hpp"
 #include "one_vs_all/labels.hpp"
+#include "one_vs_all/logistic_search.hpp"
 #include "one_vs_all/losses.hpp"
 #include "one_vs_all/newton_solver.hpp"
 #include "one_vs_all/row_store.hpp"
@@ -38,14 +38,14 @@ namespace widemargin {
 //
 // and ≥ (1 − δ) Σ c H(σ). What an intercept that is not optimal costs is thus of the order δ², and no search for the
 // optimal one is needed. Negatives are summed by the vector kernel, positives (the rarer side) one by one, because
-// their part of u is needed separately. Memory: 264 bytes per column and 2 bytes per row. Twin:
+// their part of u is needed separately. Memory: 200 bytes per column and 2 bytes per row. Twin:
 // tests/reference/logistic_certificate.py.
 class LogisticCertificate {
   public:
     LogisticCertificate(const RowStore &store, const VectorKernels &kernels)
         : store_(store),
           kernels_(kernels),
-          W_(aligned_floats(store.n_cols * 2 * LANES)),
+          W_(aligned_floats(store.n_cols * LANES)),
           U_(aligned_array<double>(store.n_cols * LANES)),
           plus_(store.n_cols, 0.0),
           signs_(store.n_rows, 0) {}
@@ -60,8 +60,9 @@ class LogisticCertificate {
     void evaluate(const std::vector<const Candidate *> &candidates, double prune, Outcome *out) {
         const int n = static_cast<int>(candidates.size());
         args_ = CertificateArgs{};
-        for (int lane = 0; lane < n; ++lane) set(lane, *candidates[lane], prune);
+        for (int lane = 0; lane < n; ++lane) set(lane, *candidates[lane]);
         args_.n_rows = store_.n_rows;
+        args_.n_cols = store_.n_used;
         args_.entries = store_.entries.get();
         args_.start = store_.start.data();
         args_.exact = store_.exact.empty() ? nullptr : store_.exact.data();
@@ -70,46 +71,46 @@ class LogisticCertificate {
         args_.signs = signs_.data();
         args_.W = W_.get();
         args_.U = U_.get();
+        args_.least_kept = least_kept(prune);
         kernels_.logistic_certificate(args_);
+        Positives positives[LANES];
+        for (int lane = 0; lane < n; ++lane) positives[lane] = add_positives(lane, candidates[lane]->label);
+        kernels_.certificate_columns(args_);
         for (int lane = 0; lane < n; ++lane) {
-            out[lane] = fill(lane, candidates[lane]->label);
-            for (uint32_t i : candidates[lane]->label.positives) signs_[i] = 0;
+            out[lane] = fill(lane, candidates[lane]->label, positives[lane]);
+            clear(lane, *candidates[lane]);
         }
-        for (int lane = 0; lane < n; ++lane) clear(lane, candidates[lane]->weights);
-        std::fill_n(U_.get(), store_.n_used * LANES, 0.0);
     }
 
   private:
     const RowStore &store_;
     const VectorKernels &kernels_;
-    AlignedFloats W_;              // (n_cols, 2, LANES)
+    AlignedFloats W_;              // (n_cols, LANES)
     AlignedArray<double> U_;       // (n_cols, LANES) Σ y α x
     std::vector<double> plus_;     // (n_cols,) the positives' part of one lane
     std::vector<uint16_t> signs_;  // (n_rows,)
     CertificateArgs args_{};
-    double norm_[LANES] = {}, kept_norm_[LANES] = {};
 
-    static size_t place(uint32_t col, int lane) { return static_cast<size_t>(col) * 2 * LANES + lane; }
+    static size_t place(uint32_t col, int lane) { return static_cast<size_t>(col) * LANES + lane; }
 
-    void set(int lane, const Candidate &candidate, double prune) {
+    // A weight w is kept if !(|w| < prune); the smallest float that is.
+    static float least_kept(double prune) {
+        const float least = static_cast<float>(prune);
+        return static_cast<double>(least) < prune ? std::nextafter(least, std::numeric_limits<float>::infinity())
+                                                  : least;
+    }
+
+    void set(int lane, const Candidate &candidate) {
         const LabelWeights &weights = candidate.weights;
-        norm_[lane] = kept_norm_[lane] = 0;
-        for (size_t k = 0; k < weights.cols.size(); ++k) {
-            const double w = weights.vals[k];
-            const bool keep = !(std::abs(w) < prune);
-            float *line = W_.get() + place(weights.cols[k], lane);
-            line[0] = weights.vals[k];
-            line[LANES] = keep ? weights.vals[k] : 0.0f;
-            norm_[lane] += w * w;
-            kept_norm_[lane] += keep ? w * w : 0.0;
-        }
+        for (size_t k = 0; k < weights.cols.size(); ++k) W_[place(weights.cols[k], lane)] = weights.vals[k];
         for (uint32_t i : candidate.label.positives) signs_[i] = static_cast<uint16_t>(signs_[i] | (1u << lane));
         args_.bias[lane] = weights.bias;
         args_.negative_factor[lane] = candidate.label.negative_factor;
     }
 
-    void clear(int lane, const LabelWeights &weights) {
-        for (uint32_t col : weights.cols) W_[place(col, lane)] = W_[place(col, lane) + LANES] = 0;
+    void clear(int lane, const Candidate &candidate) {
+        for (uint32_t col : candidate.weights.cols) W_[place(col, lane)] = 0;
+        for (uint32_t i : candidate.label.positives) signs_[i] = 0;
     }
 
     // Sums over one side.
@@ -124,78 +125,78 @@ class LogisticCertificate {
         }
     };
 
-    // Sets: plus_ = Σ α x.
-    Side sum_positives(int lane, const LabelProblem &label) {
+    // The positives' side, ‖plus‖² and plus·minus, where u = plus − minus.
+    struct Positives {
         Side sums;
+        double squares = 0, cross = 0;
+    };
+
+    // Adds the positives' part of u to U.
+    Positives add_positives(int lane, const LabelProblem &label) {
+        Positives out;
         for (uint32_t i : label.positives) {
-            double s = args_.bias[lane], kept = s;
-            for (int64_t k = store_.start[i]; k < store_.start[i + 1]; ++k) {
-                const float *line = W_.get() + place(store_.entries[k].col, lane);
-                s += store_.value(k) * line[0];
-                kept += store_.value(k) * line[LANES];
-            }
-            const double c = store_.weight[i] * label.positive_factor, e = std::exp(-std::abs(s));
-            const double sigma = (s < 0 ? 1.0 : e) / (1 + e), alpha = c * sigma;
-            const double value = std::log1p(e) + std::max(0.0, -s);
-            sums.loss += c * value;
-            sums.kept_loss += c * Logistic::value(kept);
-            sums.entropy += c * (value + sigma * s);
-            sums.alpha += alpha;
-            sums.curvature += alpha * (1 - sigma);
-            sums.odds += c * std::exp(-s);
+            const double alpha = add_positive(lane, i, store_.weight[i] * label.positive_factor, out.sums);
             for (int64_t k = store_.start[i]; k < store_.start[i + 1]; ++k) {
                 plus_[store_.entries[k].col] += alpha * store_.value(k);
             }
         }
-        return sums;
-    }
-
-    // Adds the positives' part of u to U.  Sets: plus_ = 0; products = ‖plus‖² and plus·minus, where u = plus − minus.
-    void add_positives(int lane, const LabelProblem &label, double *products) {
-        products[0] = products[1] = 0;
-        for (uint32_t i : label.positives) {
-            for (int64_t k = store_.start[i]; k < store_.start[i + 1];
-                 ++k) {  // sees the sum of a column once, later zero
-                double &plus = plus_[store_.entries[k].col];
-                double &u = U_[static_cast<size_t>(store_.entries[k].col) * LANES + lane];
-                products[0] += plus * plus;
-                products[1] -= plus * u;
+        for (uint32_t i : label.positives) {  // sees the sum of a column once, later zero
+            for (int64_t k = store_.start[i]; k < store_.start[i + 1]; ++k) {
+                double &plus = plus_[store_.entries[k].col], &u = U_[place(store_.entries[k].col, lane)];
+                out.squares += plus * plus;
+                out.cross -= plus * u;
                 u += plus;
                 plus = 0;
             }
         }
+        return out;
     }
 
-    Outcome fill(int lane, const LabelProblem &label) {
+    // Returns α of row i, a positive.
+    double add_positive(int lane, uint32_t i, double c, Side &sums) const {
+        double s = 0, kept = 0;
+        for (int64_t k = store_.start[i]; k < store_.start[i + 1]; ++k) {
+            const float w = W_[place(store_.entries[k].col, lane)];
+            const double term = store_.value(k) * w;
+            s += term;
+            kept += std::abs(w) >= args_.least_kept ? term : 0.0;
+        }
+        s += args_.bias[lane];
+        kept += args_.bias[lane];
+        const double e = std::exp(-std::abs(s)), sigma = (s < 0 ? 1.0 : e) / (1 + e), alpha = c * sigma;
+        const double value = std::log1p(e) + std::max(0.0, -s);
+        sums.loss += c * value;
+        sums.kept_loss += c * Logistic::value(kept);
+        sums.entropy += c * (value + sigma * s);
+        sums.alpha += alpha;
+        sums.curvature += alpha * (s < 0 ? e : 1.0) / (1 + e);
+        sums.odds += c * std::exp(-s);
+        return alpha;
+    }
+
+    Outcome fill(int lane, const LabelProblem &label, const Positives &positives) const {
         const Side negative{args_.loss[lane],  args_.kept_loss[lane], args_.entropy[lane],
                             args_.alpha[lane], args_.curvature[lane], args_.odds[lane]};
-        const Side positive = sum_positives(lane, label);
-        double products[2], u_norm = 0, residual = 0;
-        add_positives(lane, label, products);
-        for (int64_t k = 0; k < store_.n_used; ++k) {
-            const double u = U_[k * LANES + lane], r = W_[place(static_cast<uint32_t>(k), lane)] - u;
-            u_norm += u * u;
-            residual += r * r;
-        }
+        const Side &positive = positives.sums;
         const bool free_bias = label.has_bias && label.bias_penalty == 0;
         const double imbalance = positive.alpha - negative.alpha, bias = args_.bias[lane];
         const double share = std::min(positive.alpha, negative.alpha) / std::max(positive.alpha, negative.alpha);
         const double plus_share = free_bias && imbalance > 0 ? share : 1.0;
         const double minus_share = free_bias && imbalance < 0 ? share : 1.0;
-        const double minus_norm = u_norm - products[0] + 2 * products[1];
+        const double minus_squares = args_.u_norm[lane] - positives.squares + 2 * positives.cross;
         const double u_bias = label.has_bias && !free_bias ? imbalance : 0.0;
+        const double squared_u = plus_share * plus_share * positives.squares -
+                                 2 * plus_share * minus_share * positives.cross +
+                                 minus_share * minus_share * minus_squares + u_bias * u_bias;
         const double bias_gradient = label.has_bias ? label.bias_penalty * bias - imbalance : 0.0;
         const double penalty = 0.5 * label.bias_penalty * bias * bias;
+        const double norm = args_.norm[lane], kept_norm = args_.kept_norm[lane];
         Outcome out;
         LabelBounds &bounds = out.bounds;
-        bounds.primal_before_pruning = 0.5 * norm_[lane] + penalty + positive.loss + negative.loss;
-        bounds.primal = kept_norm_[lane] < norm_[lane]
-                            ? 0.5 * kept_norm_[lane] + penalty + positive.kept_loss + negative.kept_loss
-                            : bounds.primal_before_pruning;
-        bounds.pruned_share = norm_[lane] > 0 ? 1 - kept_norm_[lane] / norm_[lane] : 0.0;
-        bounds.gradient_norm = std::sqrt(residual + bias_gradient * bias_gradient);
-        const double squared_u = plus_share * plus_share * products[0] - 2 * plus_share * minus_share * products[1] +
-                                 minus_share * minus_share * minus_norm + u_bias * u_bias;
+        bounds.primal_before_pruning = 0.5 * norm + penalty + positive.loss + negative.loss;
+        bounds.primal = 0.5 * kept_norm + penalty + positive.kept_loss + negative.kept_loss;
+        bounds.pruned_share = norm > 0 ? 1 - kept_norm / norm : 0.0;
+        bounds.gradient_norm = std::sqrt(args_.residual[lane] + bias_gradient * bias_gradient);
         bounds.dual =
             std::max(0.0, positive.entropy_at(plus_share) + negative.entropy_at(minus_share) - 0.5 * squared_u);
         bounds.valid = bounds.pruned_valid = true;
@@ -231,14 +232,12 @@ class BatchLogistic {
         std::stable_sort(order.begin(), order.end(),
                          [&](int64_t a, int64_t b) { return n_rare(labels, a) > n_rare(labels, b); });
         std::atomic<int64_t> taken{0};
-        const std::atomic<bool> never{false};  // stopped between blocks of labels
         const int64_t useful = (labels.n_labels + LANES - 1) / LANES;
         const int n_threads = static_cast<int>(std::min<int64_t>(std::max(1, options_.n_threads), useful));
         parallel_for(n_threads, n_threads, [&](int, int64_t) {
             Worker worker(store_, kernels_);
-            worker.batch.run(
-                never, [&](Candidate &c) { return next(labels, order, taken, worker, c, out); },
-                [&](Candidate &&c) { finish(labels, worker, std::move(c), out); });
+            worker.batch.run([&](Candidate &c) { return next(labels, order, taken, worker, c, out); },
+                             [&](Candidate &&c) { finish(labels, worker, std::move(c), out); });
             while (!worker.waiting.empty()) certify(labels, worker, out);
         });
     }
@@ -250,7 +249,7 @@ class BatchLogistic {
         int attempts = 0;
     };
     struct Worker {
-        BatchSubspace<Logistic> batch;
+        LogisticSearch batch;
         LogisticCertificate certificate;
         std::vector<double> scratch;
         std::vector<Waiting> waiting;

@@ -180,7 +180,10 @@ inline const VectorKernels &kernels() {
                                      batch_features,
                                      batch_search<LogisticRows>,
                                      batch_gradient<LogisticRows>,
-                                     logistic_certificate};
+                                     logistic_sums,
+                                     logistic_dots,
+                                     logistic_certificate,
+                                     certificate_columns};
     return table;
 }
 
