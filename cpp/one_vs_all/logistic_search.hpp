@@ -4,7 +4,7 @@
 // one_vs_all/batch_search.hpp, with which it shares tables and the sweep over features. It takes two passes over the
 // rows: the first computes X z together with the derivatives of all lanes in their subspaces, from which one Newton
 // step follows; the second takes that step and sums the gradients. A second evaluation would only confirm the step in
-// most searches after the first, so a lane searches to the end only after a step that did not decrease its objective.
+// most searches after the first, so a lane searches to the end only once a step did not decrease its objective.
 //
 // The start is the minimiser over span{mean positive, mean row, intercept} on a sample of rows. It is corrected by the
 // first Newton step, which sees all rows. Memory: 268 bytes per column, and 198 bytes per row. The numbers in a lane do
@@ -101,7 +101,8 @@ class LogisticSearch {
   private:
     struct Lane {
         bool busy = false;
-        bool careful = false;  // searches to the end
+        bool rose = false;     // the last step did not decrease the objective
+        bool careful = false;  // searches to the end, because some step did not
         Candidate candidate;
         SubspaceProducts products;
         SubspaceSearch search;
@@ -367,7 +368,8 @@ class LogisticSearch {
             state.gg = args.gg[lane];
             const double before = state.value;
             state.value = args_.loss[lane] + 0.5 * state.products.ww + 0.5 * penalty * state.bias * state.bias;
-            state.careful = !(state.value <= (1 + VALUE_ROUNDING) * before);
+            state.rose = !(state.value <= (1 + VALUE_ROUNDING) * before);
+            state.careful = state.careful || state.rose;
             ++state.iteration;
         }
     }
@@ -379,7 +381,12 @@ class LogisticSearch {
         const double norm = std::sqrt(gg + state.bias_gradient * state.bias_gradient);
         const bool reached =
             norm <= LOGISTIC_RULE_SHARE * label.rule && 0.5 * gg <= LOGISTIC_GAP_SHARE * label.gap_tol * state.value;
-        return reached || state.iteration >= LOGISTIC_MAX_ITER;
+        return reached || given_up(state);
+    }
+
+    // Float32 steps do not converge, or have left its range.
+    static bool given_up(const Lane &state) {
+        return state.iteration >= LOGISTIC_MAX_ITER || !std::isfinite(state.gg + state.value);
     }
 
     Candidate take_out(int lane) {
@@ -408,7 +415,7 @@ class LogisticSearch {
         if (std::abs(step) < 1) out.weights.bias = static_cast<float>(out.weights.bias - step);
         out.n_iter = state.iteration;
         out.solved = true;
-        out.stuck = state.iteration >= LOGISTIC_MAX_ITER;
+        out.stuck = given_up(state);
         for (uint32_t i : out.label.positives) signs_[i] = static_cast<uint16_t>(signs_[i] & ~(1u << lane));
         state = Lane{};
         return out;

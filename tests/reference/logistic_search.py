@@ -1,7 +1,7 @@
 """The batched subspace search with the logistic loss, one label at a time in plain NumPy.
 
 Like `solve_by_subspace`, with a start that is already the minimiser over span{mean positive, mean row, intercept}, one
-Newton step per search, and searches to the end only after a step that did not decrease the objective. The kernels work
+Newton step per search, and searches to the end only once a step did not decrease the objective. The kernels work
 in float32 and find the start on a sample of rows; here everything is in float64 and over all rows. Memory: X and a few
 vectors. Twin: cpp/one_vs_all/logistic_search.hpp.
 """
@@ -55,10 +55,11 @@ def solve_by_logistic_search(problem: BinaryProblem, rule: float, gap_tol: float
         penalty = problem.bias_penalty if has_bias else 0.0
         old_value, value = value, lane.loss + 0.5 * float(lane.w @ lane.w) + 0.5 * penalty * bias**2
         old_slope, slope = slope, penalty * bias - lane.bias_sum if has_bias else 0.0
-        careful = not value <= (1.0 + VALUE_ROUNDING) * old_value
+        rose = not value <= (1.0 + VALUE_ROUNDING) * old_value
+        careful = careful or rose
         gg = lane.gg * (1.0 - back)
         short = np.sqrt(gg + slope**2) <= LOGISTIC_RULE_SHARE * rule
-        if not careful and short and 0.5 * gg <= LOGISTIC_GAP_SHARE * gap_tol * value:
+        if not rose and short and 0.5 * gg <= LOGISTIC_GAP_SHARE * gap_tol * value:
             break
     # One Newton step of the intercept, whose derivative is nearly linear between the last two iterates.
     step = ((1.0 - back) * slope + back * old_slope) / (lane.curvature + penalty)
