@@ -17,10 +17,10 @@ from widemargin.problems.losses import Floats
 
 __all__ = ["solve_by_logistic_search"]
 
-# Values and reasons: cpp/one_vs_all/logistic_search.hpp and subspace_search.hpp.
+# Values and reasons: cpp/one_vs_all/logistic_search.hpp, batch_search.hpp and subspace_search.hpp.
 LOGISTIC_RULE_SHARE = 0.8
-LOGISTIC_GAP_SHARE = 0.9
-LOGISTIC_MAX_ITER = 150
+BATCH_GAP_SHARE = 0.9
+BATCH_MAX_ITER = 150
 VALUE_ROUNDING = 1e-6
 SOLO_ITERATIONS = 2
 
@@ -40,7 +40,7 @@ def solve_by_logistic_search(problem: BinaryProblem, rule: float, gap_tol: float
     """
     lane, bias = _start(problem)
     spread, has_bias, careful, value, slope = feature_spread(problem), problem.bias_value != 0.0, False, np.inf, 0.0
-    for n_iter in range(1, LOGISTIC_MAX_ITER + 1):
+    for n_iter in range(1, BATCH_MAX_ITER + 1):
         sz = np.asarray(problem.X @ lane.z)
         first = n_iter == 1  # the search starts from w = z
         w, s = (lane.z, lane.s + sz) if first else (lane.w, lane.s)
@@ -59,7 +59,7 @@ def solve_by_logistic_search(problem: BinaryProblem, rule: float, gap_tol: float
         careful = careful or rose
         gg = lane.gg * (1.0 - back)
         short = np.sqrt(gg + slope**2) <= LOGISTIC_RULE_SHARE * rule
-        if not rose and short and 0.5 * gg <= LOGISTIC_GAP_SHARE * gap_tol * value:
+        if not rose and short and 0.5 * gg <= BATCH_GAP_SHARE * gap_tol * value:
             break
     # One Newton step of the intercept, whose derivative is nearly linear between the last two iterates.
     step = ((1.0 - back) * slope + back * old_slope) / (lane.curvature + penalty)
