@@ -12,6 +12,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -224,8 +225,8 @@ class BatchLogistic {
     BatchLogistic(const BatchLogistic &) = delete;
     BatchLogistic &operator=(const BatchLogistic &) = delete;
 
-    // Solves the labels of a block; `out.coef` must be zero.
-    void solve(const LabelBlock &labels, const BlockResult<T> &out) const {
+    // Solves the labels of a block; `out.coef` must be zero. Work areas are kept for the next block.
+    void solve(const LabelBlock &labels, const BlockResult<T> &out) {
         std::vector<int64_t> order(labels.n_labels);
         std::iota(order.begin(), order.end(), int64_t{0});
         // Frequent labels take more iterations: started first, they do not keep a batch alive at the end.
@@ -234,8 +235,10 @@ class BatchLogistic {
         std::atomic<int64_t> taken{0};
         const int64_t useful = (labels.n_labels + LANES - 1) / LANES;
         const int n_threads = static_cast<int>(std::min<int64_t>(std::max(1, options_.n_threads), useful));
-        parallel_for(n_threads, n_threads, [&](int, int64_t) {
-            Worker worker(store_, kernels_);
+        if (static_cast<int>(workers_.size()) < n_threads) workers_.resize(n_threads);
+        parallel_for(n_threads, n_threads, [&](int, int64_t k) {
+            if (!workers_[k]) workers_[k] = std::make_unique<Worker>(store_, kernels_);
+            Worker &worker = *workers_[k];
             worker.batch.run([&](Candidate &c) { return next(labels, order, taken, worker, c, out); },
                              [&](Candidate &&c) { finish(labels, worker, std::move(c), out); });
             while (!worker.waiting.empty()) certify(labels, worker, out);
@@ -261,6 +264,7 @@ class BatchLogistic {
     const VectorKernels &kernels_;
     RowStore store_;
     LabelSetup setup_;
+    std::vector<std::unique_ptr<Worker>> workers_;  // one per thread
 
     int64_t n_rare(const LabelBlock &labels, int64_t j) const {
         return std::min(labels.n_positive(j), X_.n_rows - labels.n_positive(j));
@@ -289,7 +293,7 @@ class BatchLogistic {
         const double size = candidate.weights.squared_norm() + std::abs(candidate.weights.bias);
         if (candidate.stuck || !std::isfinite(size)) return solve_plain(labels, candidate, out);
         worker.waiting.push_back({std::move(candidate)});
-        if (worker.waiting.size() == LANES) certify(labels, worker, out);
+        while (worker.waiting.size() >= LANES) certify(labels, worker, out);  // labels may have to wait again
     }
 
     // Certifies the labels that wait. Those whose bounds are too loose wait again with another intercept, or are solved
