@@ -1,7 +1,6 @@
 // The logistic loss for up to LANES labels at once: passes of the subspace search, and the certificate in float64.
-// Included by
-// one_vs_all/isa_kernels.hpp once per instruction set, so there is no #pragma once. Twin:
-// tests/reference/logistic_certificate.py.
+// Included by one_vs_all/isa_kernels.hpp once per instruction set, so there is no #pragma once. Twins:
+// tests/reference/subspace_search.py and logistic_certificate.py.
 
 namespace widemargin {
 namespace WIDEMARGIN_ISA_NAME {
