@@ -17,7 +17,7 @@ class LogisticSolver {
     void solve(ConstVector<int64_t> positive_rows, ConstVector<int64_t> positive_indptr,
                ConstVector<double> positive_factor, ConstVector<double> negative_factor, OutMatrix<T> coef,
                OutVector<T> intercept, OutMatrix<double> bounds, OutVector<int64_t> n_iter,
-               OutVector<uint8_t> converged) const {
+               OutVector<uint8_t> converged) {
         nb::gil_scoped_release release;
         solver_.solve(label_block(positive_rows, positive_indptr, rows_.row_weight, positive_factor, negative_factor),
                       {coef.data(), intercept.data(), bounds.data(), n_iter.data(), converged.data()});

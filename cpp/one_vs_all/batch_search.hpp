@@ -40,15 +40,8 @@ template <class Loss>
 struct BatchLoss;
 template <>
 struct BatchLoss<SquaredHinge> {
-    static constexpr bool sparse = true;  // rows beyond the margin do not count
     static double start_bias(double share) { return 2 * share - 1; }
     static auto gradient(const VectorKernels &kernels) { return kernels.batch_gradient; }
-};
-template <>
-struct BatchLoss<Logistic> {
-    static constexpr bool sparse = false;
-    static double start_bias(double share) { return std::log(share / (1 - share)); }
-    static auto gradient(const VectorKernels &kernels) { return kernels.logistic_gradient; }
 };
 
 constexpr double BATCH_RULE_SHARE = 0.5;  // of the stop rule
@@ -230,7 +223,7 @@ class BatchSubspace {
         args_.searched = args_.sampled = 0;
         for (int lane = 0; lane < LANES; ++lane) {
             const bool sampled = lanes_[lane].iteration < SAMPLED_SEARCHES && !lanes_[lane].candidate.carried;
-            args_.searched |= static_cast<uint32_t>(lanes_[lane].busy && BatchLoss<Loss>::sparse) << lane;
+            args_.searched |= static_cast<uint32_t>(lanes_[lane].busy) << lane;
             args_.sampled |= static_cast<uint32_t>(sampled) << lane;
             args_.bias[lane] = lanes_[lane].bias;
             args_.near[lane].count = 0;
@@ -272,7 +265,6 @@ class BatchSubspace {
 
     // Sets: theta of every lane.
     void search() {
-        if (!BatchLoss<Loss>::sparse) return search_all_rows();
         for (int lane = 0; lane < LANES; ++lane) {
             Lane &state = lanes_[lane];
             std::fill_n(state.theta, N_DIRECTIONS, 0.0f);
@@ -292,37 +284,6 @@ class BatchSubspace {
                 kernels_.search_sums(rows, state.bias, search.theta(), sums);
             } while (!search.absorb(sums));
             std::copy_n(search.theta(), N_DIRECTIONS, state.theta);
-        }
-    }
-
-    // All lanes side by side; a lane that is done waits for the last one.
-    void search_all_rows() {
-        SubspaceSearch searches[LANES];
-        bool done[LANES];
-        int n_open = LANES;
-        for (int lane = 0; lane < LANES; ++lane) {
-            searches[lane] = begin_search(lane);
-            done[lane] = !lanes_[lane].busy;
-            n_open -= done[lane];
-        }
-        while (n_open > 0) {
-            double sums[N_SEARCH_SUMS][LANES] = {};
-            for (int lane = 0; lane < LANES; ++lane) {
-                for (int j = 0; j < N_DIRECTIONS; ++j) args_.theta[j][lane] = searches[lane].theta()[j];
-            }
-            for (int64_t begin = 0; begin < store_.n_rows; begin += BATCH_ROWS) {
-                kernels_.logistic_search(args_, begin, std::min(store_.n_rows, begin + BATCH_ROWS), sums);
-            }
-            for (int lane = 0; lane < LANES; ++lane) {
-                if (done[lane]) continue;
-                double own[N_SEARCH_SUMS];
-                for (int j = 0; j < N_SEARCH_SUMS; ++j) own[j] = sums[j][lane];
-                done[lane] = searches[lane].absorb(own);
-                n_open -= done[lane];
-            }
-        }
-        for (int lane = 0; lane < LANES; ++lane) {
-            std::copy_n(searches[lane].theta(), N_DIRECTIONS, lanes_[lane].theta);
         }
     }
 

@@ -37,6 +37,7 @@ WIDEMARGIN_INLINE void row_line(const RowEntry *e, const RowEntry *end, const fl
 // clang-format off: each needs what comes before it
 #include "one_vs_all/isa_batch.hpp"
 #include "one_vs_all/isa_scan.hpp"
+#include "one_vs_all/isa_logistic.hpp"
 // clang-format on
 
 namespace widemargin {
@@ -179,7 +180,11 @@ inline const VectorKernels &kernels() {
                                      batch_gradient<SquaredHingeRows>,
                                      batch_features,
                                      batch_search<LogisticRows>,
-                                     batch_gradient<LogisticRows>};
+                                     batch_gradient<LogisticRows>,
+                                     logistic_sums,
+                                     logistic_dots,
+                                     logistic_certificate,
+                                     certificate_columns};
     return table;
 }
 

@@ -15,6 +15,7 @@
 #include "one_vs_all/subspace_search.hpp"
 #include "simd/arrays.hpp"
 #include "simd/cpu.hpp"
+#include "simd/exp_in_place.hpp"
 
 namespace widemargin {
 
@@ -150,6 +151,29 @@ struct LaneTables {
     }
 };
 
+// One pass of the logistic certificate over all rows, for up to 16 labels: see one_vs_all/batch_logistic.hpp.
+struct CertificateArgs {
+    int64_t n_rows, n_cols;
+    const RowEntry *entries;
+    const int64_t *start;
+    const double *exact;    // the values in float64, or null
+    const double *weight;   // (n_rows,); if uniform, only the first is read
+    const uint16_t *signs;  // (n_rows,) bit = positive, which the pass skips
+    const float *W;         // (n_cols, LANES) weights
+    double *U;              // (n_cols, LANES): −Σ α x is added
+    float least_kept;       // the smallest weight that is not pruned
+    bool uniform;
+    alignas(LINE_BYTES) double bias[LANES];
+    alignas(LINE_BYTES) double negative_factor[LANES];
+    // Sums over the negatives of c φ, the same for the kept weights, c H(σ), α, c φ'' and c e^−m.
+    double loss[LANES], kept_loss[LANES], entropy[LANES], alpha[LANES], curvature[LANES], odds[LANES];
+    // ‖W‖², the same for the kept weights, ‖U‖² and ‖W − U‖²
+    alignas(LINE_BYTES) double norm[LANES];
+    alignas(LINE_BYTES) double kept_norm[LANES];
+    alignas(LINE_BYTES) double u_norm[LANES];
+    alignas(LINE_BYTES) double residual[LANES];
+};
+
 struct VectorKernels {
     void (*scan)(ScanArgs &args, int64_t begin, int64_t end);
     // Appends the rows of a block with sum + share · norm > limit > 0 to `out`, returns their number, and clears the
@@ -177,6 +201,15 @@ struct VectorKernels {
     // The logistic loss: the sums of a search over rows [begin, end) for all lanes, (N_SEARCH_SUMS, LANES); gradient.
     void (*logistic_search)(const BatchArgs &args, int64_t begin, int64_t end, double (*sums)[LANES]);
     void (*logistic_gradient)(BatchArgs &args, int64_t begin, int64_t end);
+    // search_sums with the logistic loss; the last sum, the loss, stays zero
+    void (*logistic_sums)(const SearchRows &rows, float bias, const float *theta, double *sums);
+    // SZ = X Z, and the sums at s + θ₀ sz, without the loss; lanes of `fresh` first set S to the intercept and SP to
+    // the scores of the mean row
+    void (*logistic_dots)(const BatchArgs &args, int64_t begin, int64_t end, uint32_t fresh, const float *mean_scores,
+                          double (*sums)[LANES]);
+    // The sums over rows, and those over columns, after which U = 0.
+    void (*logistic_certificate)(CertificateArgs &args);
+    void (*certificate_columns)(CertificateArgs &args);
 };
 
 }  // namespace widemargin

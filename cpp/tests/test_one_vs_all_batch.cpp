@@ -28,8 +28,8 @@ double objective(const TestRows &d, int64_t j, const float *coef, double interce
 std::vector<float> check_labels(const TestRows &d, double prune, int n_threads) {
     const int64_t n = d.n_labels();
     const TestRows::Matrix X = d.view();
-    const BatchLogistic<TestRows::Matrix> solver(X, d.row_weight.data(),
-                                                 {1.0, 1.0, 0.0, 0.01, 1e-3, prune, 100, n_threads, false});
+    BatchLogistic<TestRows::Matrix> solver(X, d.row_weight.data(),
+                                           {1.0, 1.0, 0.0, 0.01, 1e-3, prune, 100, n_threads, false});
     TestOutputs<float> out(n, d.n_cols);
     solver.solve(d.block(), out.view());
     for (int64_t j = 0; j < n; ++j) {

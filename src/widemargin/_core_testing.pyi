@@ -69,6 +69,7 @@ def certify_weights(
     threshold: float,
 ) -> tuple[float, float, float, float, float, float, bool, bool]: ...
 def search_subspace(rows: _F32, products: _F64, use: _Bool, isa: str) -> list[float]: ...
+def logistic_sums(rows: _F32, bias: float, theta: _F32, sums: _F64, isa: str) -> None: ...
 def solve_batch(
     data: _F32,
     indices: _I32,
@@ -85,6 +86,22 @@ def solve_batch(
     n_iter: _I64,
     isa: str,
 ) -> int: ...
+def certify_logistic(
+    data: _F32,
+    indices: _I32,
+    indptr: _I32,
+    positive_rows: _I64,
+    positive_indptr: _I64,
+    row_weight: _F64,
+    factors: _F64,
+    coef: _F32,
+    intercept: _F64,
+    bias_value: float,
+    bias_penalty: float,
+    prune: float,
+    out: _F64,
+    isa: str,
+) -> None: ...
 
 class BatchTables:
     def __init__(
@@ -100,6 +117,7 @@ class BatchTables:
     ) -> None: ...
     def dots(self, sampled: int, stride: int, sz: _F32, isa: str) -> list[float]: ...
     def search(self, sums: _F64, isa: str) -> None: ...
+    def logistic_dots(self, fresh: int, mean_scores: _F32, sz: _F32, scores: _F32, sums: _F64, isa: str) -> None: ...
     def step(self, loss: str, spread: _F32, scaling: _F32, columns: _F32, rows: _F32, sums: _F64, isa: str) -> None: ...
 
 # --- newton.cpp

@@ -20,7 +20,7 @@ import scipy.sparse as sp
 
 from reference.binary_objective import BinaryProblem
 from reference.subspace_search import SearchRows, minimize_in_subspace
-from widemargin.problems.losses import Floats, Loss
+from widemargin.problems.losses import Floats
 
 __all__ = ["BatchStep", "batch_step", "feature_spread", "near_rows", "solve_by_subspace"]
 
@@ -121,15 +121,10 @@ def feature_spread(problem: BinaryProblem) -> Floats:
     return spread
 
 
-def _start_bias(loss: Loss, share: float) -> float:
-    """The intercept of a start without weights, for a share of positives."""
-    return float(np.log(share / (1.0 - share))) if loss.name == "logistic" else 2.0 * share - 1.0
-
-
 def solve_by_subspace(problem: BinaryProblem, rule: float, gap_tol: float) -> tuple[Floats, int]:
     """Return (w, b) with ‖gradient‖ ≤ rule and an expected relative gap of at most gap_tol, and the iterations.
 
-    The problem must have rows of both signs.
+    For the squared hinge; the problem must have rows of both signs.
 
     Examples
     --------
@@ -160,7 +155,7 @@ def _start(problem: BinaryProblem) -> tuple[BatchStep, float]:
     positive, n_features = problem.y > 0.0, problem.X.shape[1]
     z = np.asarray(problem.X.T @ positive.astype(np.float64)) / positive.sum()
     p = np.asarray(problem.X.T @ problem.c) / problem.c.sum()
-    bias = _start_bias(problem.loss, float(positive.mean())) if problem.bias_value != 0.0 else 0.0
+    bias = 2.0 * float(positive.mean()) - 1.0 if problem.bias_value != 0.0 else 0.0
     s = np.full(len(problem.y), bias)
     return BatchStep(np.zeros(n_features), p, z, s, np.asarray(problem.X @ p), 0.0, 0.0, 0.0, np.inf), bias
 

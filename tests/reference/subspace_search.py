@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from widemargin.problems.losses import Floats, Loss
 
-__all__ = ["SearchRows", "minimize_in_subspace", "search_sums"]
+__all__ = ["SearchRows", "minimize_in_subspace", "newton_in_subspace", "search_sums"]
 
 N_DIRECTIONS = 4
 # Values and reasons: cpp/one_vs_all/subspace_search.hpp.
@@ -86,10 +86,7 @@ def minimize_in_subspace(rows: SearchRows, products: Floats, bias_penalty: float
     >>> minimize_in_subspace(rows, np.diag([1.0, 0.0, 0.0]), 0.0, use).round(3).tolist()
     [0.667, 0.0, 0.0, 0.0]
     """
-    quadratic = np.zeros((N_DIRECTIONS, N_DIRECTIONS))
-    quadratic[:3, :3] = products
-    quadratic[3, 3] = bias_penalty
-    linear = np.append(products[2], bias_penalty * rows.bias)
+    quadratic, linear = _penalty(rows, products, bias_penalty)
     base, step, theta = np.zeros(N_DIRECTIONS), np.zeros(N_DIRECTIONS), np.zeros(N_DIRECTIONS)
     descent = start_norm = 0.0
     for passes in range(1, MAX_SEARCH_PASSES + 1):
@@ -111,6 +108,29 @@ def minimize_in_subspace(rows: SearchRows, products: Floats, bias_penalty: float
         descent = float(-gradient @ step)
         theta = base + step
     return theta
+
+
+def newton_in_subspace(rows: SearchRows, products: Floats, bias_penalty: float, use: npt.NDArray[np.bool_]) -> Floats:
+    """Return the first Newton step of `minimize_in_subspace`, shape (4,).
+
+    Examples
+    --------
+    >>> from widemargin.problems.losses import SquaredHinge
+    >>> one, none = np.ones(1), np.zeros(1)
+    >>> rows = SearchRows(SquaredHinge(), one, one, none, one, none, 0.0)
+    >>> use = np.array([True, False, False, False])
+    >>> float(newton_in_subspace(rows, np.diag([1.0, 0.0, 0.0]), 0.0, use)[0].round(3))
+    0.667
+    """
+    return _newton_step(*_derivatives(rows, np.zeros(N_DIRECTIONS), *_penalty(rows, products, bias_penalty), use))
+
+
+def _penalty(rows: SearchRows, products: Floats, bias_penalty: float) -> tuple[Floats, Floats]:
+    """The quadratic and the linear part of the penalty in θ."""
+    quadratic = np.zeros((N_DIRECTIONS, N_DIRECTIONS))
+    quadratic[:3, :3] = products
+    quadratic[3, 3] = bias_penalty
+    return quadratic, np.append(products[2], bias_penalty * rows.bias)
 
 
 def _derivatives(

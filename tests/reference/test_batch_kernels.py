@@ -13,6 +13,7 @@ from hypothesis_examples import examples
 from reference.batch_subspace import DIAGONAL_SHARE, BatchStep, batch_step, feature_spread, near_rows, solve_by_subspace
 from reference.binary_certificate import dual_bound
 from reference.binary_objective import BinaryObjective, BinaryProblem
+from reference.logistic_search import solve_by_logistic_search
 from reference.subspace_search import SearchRows, minimize_in_subspace, search_sums
 from reference.vector_exp import exp_negative, log1p_unit
 from sparse_rows import arrays, random_rows
@@ -207,6 +208,39 @@ def test_sums_of_the_logistic_search_are_those_of_each_lane(isa):
         np.testing.assert_allclose(sums[:, k], [*descent, *curvature[UPPER], loss], rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("fresh", [0, 0b0110_0000_0000_1001, 0xFFFF])
+def test_logistic_dots_come_with_the_sums_of_each_lane(isa, fresh):
+    rng = np.random.default_rng(9)
+    batch, problems, (_, _, Z), (S, _, SP), lanes = random_batch(rng, "logistic", 700)
+    mean_scores, sz, sums = rng.normal(size=700).astype(np.float32), np.empty_like(S), np.empty((15, LANES))
+    scores = np.empty((2 * len(S), LANES), np.float32)
+    batch.logistic_dots(fresh, mean_scores, sz, scores, sums, isa)
+    np.testing.assert_allclose(sz, problems[0].X @ Z, atol=1e-5)
+    for k, problem in enumerate(problems):
+        starts = bool(fresh >> k & 1)
+        s = np.full(len(S), lanes[0, k]) if starts else S[:, k]
+        step_scores = mean_scores if starts else SP[:, k]
+        np.testing.assert_array_equal(scores[: len(S), k], s)
+        np.testing.assert_array_equal(scores[len(S) :, k], step_scores)
+        now = s + lanes[1, k] * sz[:, k]
+        rows = SearchRows(problem.loss, problem.y, problem.c, now, sz[:, k], step_scores, float(lanes[0, k]))
+        descent, curvature, _ = search_sums(rows, np.zeros(4))
+        np.testing.assert_allclose(sums[:, k], [*descent, *curvature[UPPER], 0.0], rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("n_rows", [16, 1040])
+def test_logistic_sums_are_those_of_the_twin(isa, n_rows):
+    rng = np.random.default_rng(10)
+    rows, _ = random_search(rng, Logistic(), n_rows)
+    theta, sums = (0.3 * rng.normal(size=4)).astype(np.float32), np.empty(15)
+    table = np.stack([rows.s, rows.sz, rows.sp, rows.y * rows.c]).astype(np.float32)
+    _hooks.logistic_sums(table, rows.bias, theta, sums, isa)
+    descent, curvature, _ = search_sums(rows, theta.astype(np.float64))
+    np.testing.assert_allclose(sums, [*descent, *curvature[UPPER], 0.0], rtol=1e-4, atol=1e-3)
+
+
 def label_problems(rng, loss, bias_penalty, n_labels=20):
     X = random_rows(rng, 300, 40, 0.15)
     Y = np.stack([rng.random(300) < rng.uniform(0.02, 0.7) for _ in range(n_labels)], axis=1)
@@ -231,6 +265,7 @@ def allowed_gradient(problem, tol):
 def test_a_batch_takes_every_lane_where_its_twin_goes(isa, loss, bias_penalty):
     rng, tol, gap_tol = np.random.default_rng(6), 1e-3, 1e-4
     X, Y, weight, problems = label_problems(rng, loss, bias_penalty)
+    twin = solve_by_logistic_search if loss == "logistic" else solve_by_subspace
     coef, intercept = np.zeros((20, 40), dtype=np.float32), np.zeros(20)
     n_iter = np.zeros(20, dtype=np.int64)
     positives = Y.indices.astype(np.int64), Y.indptr.astype(np.int64)
@@ -238,7 +273,7 @@ def test_a_batch_takes_every_lane_where_its_twin_goes(isa, loss, bias_penalty):
     assert _hooks.solve_batch(*arrays(X), *positives, weight, loss, *numbers, coef, intercept, n_iter, isa) == 0
     for j, problem in enumerate(problems):
         rule = allowed_gradient(problem, tol)
-        v, twin_iter = solve_by_subspace(problem, rule, gap_tol)
+        v, twin_iter = twin(problem, rule, gap_tol)
         assert abs(int(n_iter[j]) - twin_iter) <= 2
         mine = BinaryObjective(problem, np.append(coef[j].astype(np.float64), intercept[j]))
         assert np.linalg.norm(mine.gradient()) <= rule

@@ -8,6 +8,8 @@ import pytest
 import scipy.sparse as sp
 from liblinear.liblinear import parameter, problem
 from liblinear.liblinearutil import train
+from scipy.special import entr, expit
+from sklearn.linear_model import LogisticRegression
 
 from one_vs_all_solvers import solve_large, solve_newton
 from widemargin.solvers.one_vs_all import logistic
@@ -158,3 +160,77 @@ def test_extreme_costs_end_certified(data, C):
     value = objectives(X, Y, result.coef, result.intercept, C)
     np.testing.assert_allclose(result.primal_by_label, value, rtol=1e-9)
     assert (result.primal_by_label - result.dual_by_label <= 1.001e-3 * value).all()
+
+
+def hostile_rows(kind, rng):
+    """Rows that are hard for sums in float32: one very long row, signs, norms far from 1, or all of this."""
+    X = sp.random_array((400, 60), density=0.1, random_state=rng, format="lil")
+    if kind in ("long row", "all"):
+        X[3] = rng.random(60)
+        X[4] = 0
+    X = sp.csr_array(X)
+    if kind in ("signed", "all"):
+        X.data *= rng.choice([-1.0, 1.0], X.nnz)
+    if kind in ("long norms", "all"):
+        X.data *= np.repeat(rng.choice([0.01, 1.0, 50.0], 400), np.diff(X.indptr))
+    return sp.csr_array(X.astype(np.float32))
+
+
+def hostile_labels(X, rng):
+    """One positive, nearly all positive, the extremes of a score, and labels that have nothing to do with the rows."""
+    scores = X @ rng.normal(size=X.shape[1])
+    Y = np.zeros((X.shape[0], 6), dtype=bool)
+    Y[7, 0] = True
+    Y[:, 1] = True
+    Y[[5, 90], 1] = False
+    Y[:, 2] = scores > np.quantile(scores, 0.97)
+    Y[:, 3] = scores > np.median(scores)
+    Y[:, 4] = rng.random(X.shape[0]) < 0.05
+    Y[:, 5] = rng.random(X.shape[0]) < 0.5
+    return sp.csr_array(Y)
+
+
+def dual_of_the_weights(X, y, c, w, b):
+    """The dual objective at α = c σ, of which the heavier side is shrunk: a lower bound on the optimum."""
+    shares = expit(-y * (X @ w + b))
+    sides = {sign: c[y == sign] @ shares[y == sign] for sign in (1.0, -1.0)}
+    shares *= np.where(y > 0, min(sides.values()) / sides[1.0], min(sides.values()) / sides[-1.0])
+    u = X.T @ (y * c * shares)
+    return c @ (entr(shares) + entr(1 - shares)) - 0.5 * u @ u
+
+
+@pytest.mark.parametrize("C", [1e-3, 1.0, 100.0])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("kind", ["long row", "signed", "long norms", "all"])
+def test_hostile_rows_are_certified_and_no_worse_than_scikit_learn(kind, weighted, C):
+    rng = np.random.default_rng(11)
+    X = hostile_rows(kind, rng)
+    Y = hostile_labels(X, rng)
+    weight = rng.choice([0.0, 0.01, 1.0, 30.0], X.shape[0]) if weighted else np.ones(X.shape[0])
+    weight[[5, 7, 90]] = 1.0  # so that both sides of every label count
+    factors = rng.choice([0.2, 1.0, 5.0], (2, 6)) if weighted else np.ones((2, 6))
+    gap_tol = 1e-3
+    sides = {"positive_weight": factors[0], "negative_weight": factors[1]}
+    result = solve_large(X, Y, loss="logistic", C=C, sample_weight=weight, gap_tol=gap_tol, **sides)
+    assert result.status is Status.CONVERGED
+    X64 = X.astype(np.float64)
+    for j in range(6):
+        positive = Y[:, [j]].toarray()[:, 0]
+        y, c = np.where(positive, 1.0, -1.0), C * weight * np.where(positive, factors[0, j], factors[1, j])
+        w, b = result.coef[j].astype(np.float64), float(result.intercept[j])
+
+        def value(w, b, y=y, c=c):
+            return 0.5 * w @ w + c @ np.logaddexp(0.0, -y * (X64 @ w + b))
+
+        counts = c > 0
+        theirs = LogisticRegression(C=1.0, tol=1e-10, max_iter=10_000, solver="newton-cholesky")
+        theirs.fit(X64[counts].toarray(), positive[counts], sample_weight=c[counts])
+        best = value(theirs.coef_[0], theirs.intercept_[0])
+        assert result.primal_by_label[j] == pytest.approx(value(w, b), rel=1e-9)
+        assert result.dual_by_label[j] <= best * (1 + 1e-9)
+        assert result.primal_by_label[j] <= best * (1 + 1.01 * gap_tol)
+        assert value(w, b) - dual_of_the_weights(X64, y, c, w, b) <= 1.001 * gap_tol * value(w, b)
+        alpha = c * expit(-y * (X64 @ w + b))
+        at_zero = 0.5 * np.linalg.norm(np.append(X64.T @ (c * y), c @ y))
+        share = max(1.0, min(c[y > 0].sum(), c[y < 0].sum()) / C) / max(1.0, c.sum() / C)
+        assert np.linalg.norm(np.append(w - X64.T @ (y * alpha), y @ alpha)) <= 0.01 * share * at_zero

@@ -271,6 +271,27 @@ void batch_search(BatchTables &batch, OutMatrix<double> sums, const std::string 
     std::copy(&own[0][0], &own[0][0] + N_SEARCH_SUMS * LANES, sums.data());
 }
 
+// scores (2 n_rows, LANES): S and SP; sums (N_SEARCH_SUMS, LANES).
+void logistic_dots(BatchTables &batch, uint32_t fresh, ConstVector<float> mean_scores, OutMatrix<float> sz,
+                   OutMatrix<float> scores, OutMatrix<double> sums, const std::string &isa) {
+    double own[N_SEARCH_SUMS][LANES] = {};
+    choose_kernels(isa).logistic_dots(batch.args, 0, batch.n_rows, fresh, mean_scores.data(), own);
+    std::copy(&own[0][0], &own[0][0] + N_SEARCH_SUMS * LANES, sums.data());
+    std::copy_n(batch.tables.SZ.get(), batch.n_rows * LANES, sz.data());
+    std::copy_n(batch.tables.S.get(), batch.n_rows * LANES, scores.data());
+    std::copy_n(batch.tables.SP.get(), batch.n_rows * LANES, scores.data() + batch.n_rows * LANES);
+}
+
+// rows (4, n): s, sz, sp, signed cost; n is a multiple of LANES.
+void logistic_sums(ConstMatrix<float> rows, float bias, ConstVector<float> theta, OutVector<double> sums,
+                   const std::string &isa) {
+    const int64_t n = static_cast<int64_t>(rows.shape(1));
+    AlignedFloats own = aligned_floats(4 * n);
+    std::copy_n(rows.data(), 4 * n, own.get());
+    const SearchRows view{n, LANES, own.get(), own.get() + n, own.get() + 2 * n, own.get() + 3 * n};
+    choose_kernels(isa).logistic_sums(view, bias, theta.data(), sums.data());
+}
+
 // The step θ in all tables and the next direction. sums: loss, bias_sum, curvature, zz, zp, zw, pp, pw, ww, gg by lane.
 void batch_step(BatchTables &batch, const std::string &loss, ConstVector<float> spread, ConstVector<float> scaling,
                 OutMatrix<float> columns, OutMatrix<float> rows, OutMatrix<double> sums, const std::string &isa) {
@@ -303,36 +324,33 @@ void batch_step(BatchTables &batch, const std::string &loss, ConstVector<float> 
     for (int j = 0; j < 10; ++j) std::copy_n(all[j], LANES, sums.data() + j * LANES);
 }
 
-template <class Loss>
-int run_batch(const TestMatrix &X, const LabelBlock &labels, const OneVsAllOptions &options,
-              const VectorKernels &kernels, double rule_factor, float *coef, double *intercept, int64_t *n_iter) {
+// run(store, next, done): the search.
+template <class Run>
+int run_batch(const TestMatrix &X, const LabelBlock &labels, const OneVsAllOptions &options, double rule_factor,
+              float *coef, double *intercept, int64_t *n_iter, Run run) {
     const RowStore store = build_row_store(X, labels.row_weight);
     const LabelSetup setup(store, options);
     std::vector<double> scratch(X.n_cols, 0.0);
     int64_t taken = 0;
     int n_stuck = 0;
-    const std::atomic<bool> never{false};
-    BatchSubspace<Loss>(store, kernels)
-        .run(
-            never,
-            [&](Candidate &c) {
-                if (taken == labels.n_labels) return false;
-                c = Candidate{};
-                c.index = taken++;
-                setup.prepare(labels, c.index, scratch, c.label);
-                c.label.rule *= rule_factor;
-                return true;
-            },
-            [&](Candidate &&c) {
-                const double sign = c.label.swapped ? -1 : 1;
-                for (size_t k = 0; k < c.weights.cols.size(); ++k) {
-                    coef[c.index * X.n_cols + store.col_id[c.weights.cols[k]]] =
-                        static_cast<float>(sign * c.weights.vals[k]);
-                }
-                intercept[c.index] = sign * c.weights.bias;
-                n_iter[c.index] = c.n_iter;
-                n_stuck += c.stuck;
-            });
+    auto next = [&](Candidate &c) {
+        if (taken == labels.n_labels) return false;
+        c = Candidate{};
+        c.index = taken++;
+        setup.prepare(labels, c.index, scratch, c.label);
+        c.label.rule *= rule_factor;
+        return true;
+    };
+    auto done = [&](Candidate &&c) {
+        const double sign = c.label.swapped ? -1 : 1;
+        for (size_t k = 0; k < c.weights.cols.size(); ++k) {
+            coef[c.index * X.n_cols + store.col_id[c.weights.cols[k]]] = static_cast<float>(sign * c.weights.vals[k]);
+        }
+        intercept[c.index] = sign * c.weights.bias;
+        n_iter[c.index] = c.n_iter;
+        n_stuck += c.stuck;
+    };
+    run(store, next, done);
     return n_stuck;
 }
 
@@ -352,10 +370,58 @@ int solve_batch(ConstVector<float> data, ConstVector<int32_t> indices, ConstVect
                             ones.data()};
     const VectorKernels &kernels = choose_kernels(isa);
     if (loss == "logistic") {
-        return run_batch<Logistic>(X, labels, options, kernels, LOGISTIC_RULE_FACTOR, coef.data(), intercept.data(),
-                                   n_iter.data());
+        return run_batch(
+            X, labels, options, LOGISTIC_RULE_FACTOR, coef.data(), intercept.data(), n_iter.data(),
+            [&](const RowStore &store, auto &next, auto &done) { LogisticSearch(store, kernels).run(next, done); });
     }
-    return run_batch<SquaredHinge>(X, labels, options, kernels, 1.0, coef.data(), intercept.data(), n_iter.data());
+    return run_batch(X, labels, options, 1.0, coef.data(), intercept.data(), n_iter.data(),
+                     [&](const RowStore &store, auto &next, auto &done) {
+                         const std::atomic<bool> never{false};
+                         BatchSubspace<SquaredHinge>(store, kernels).run(never, next, done);
+                     });
+}
+
+// out (n_labels, 7): primal, dual, primal_before_pruning, pruned_share, gradient_norm, next intercept, swapped.
+void certify_logistic(ConstVector<float> data, ConstVector<int32_t> indices, ConstVector<int32_t> indptr,
+                      ConstVector<int64_t> positive_rows, ConstVector<int64_t> positive_indptr,
+                      ConstVector<double> row_weight, ConstMatrix<double> factors, ConstMatrix<float> coef,
+                      ConstVector<double> intercept, double bias_value, double bias_penalty, double prune,
+                      OutMatrix<double> out, const std::string &isa) {
+    const TestMatrix X = csr_view(data, indices, indptr, static_cast<int64_t>(coef.shape(1)));
+    const RowStore store = build_row_store(X, row_weight.data());
+    const OneVsAllOptions options{1.0, bias_value, bias_penalty, 0.01, 0.01, prune, 100, 1, false};
+    const int64_t n = static_cast<int64_t>(coef.shape(0));
+    const LabelBlock labels{
+        n, positive_rows.data(), positive_indptr.data(), row_weight.data(), factors.data(), factors.data() + n};
+    const LabelSetup setup(store, options);
+    std::vector<double> scratch(X.n_cols, 0.0);
+    std::vector<Candidate> candidates(n);
+    std::vector<const Candidate *> pointers;
+    for (int64_t j = 0; j < n; ++j) {
+        Candidate &candidate = candidates[j];
+        setup.prepare(labels, j, scratch, candidate.label);
+        const float sign = candidate.label.swapped ? -1.0f : 1.0f;
+        candidate.weights = sparse_weights(store, coef.data() + j * X.n_cols, sign * intercept.data()[j]);
+        for (float &w : candidate.weights.vals) w *= sign;
+        pointers.push_back(&candidate);
+    }
+    LogisticCertificate certificate(store, choose_kernels(isa));
+    for (int repetition = 0; repetition < 2; ++repetition) {  // the second finds the tables as the first left them
+        LogisticCertificate::Outcome outcomes[LANES];
+        certificate.evaluate(pointers, prune, outcomes);
+        for (int64_t j = 0; j < n; ++j) {
+            const LabelBounds &bounds = outcomes[j].bounds;
+            const bool swapped = candidates[j].label.swapped;
+            const double row[] = {bounds.primal,
+                                  bounds.dual,
+                                  bounds.primal_before_pruning,
+                                  bounds.pruned_share,
+                                  bounds.gradient_norm,
+                                  swapped ? -outcomes[j].next_bias : outcomes[j].next_bias,
+                                  static_cast<double>(swapped)};
+            std::copy(row, row + 7, out.data() + j * 7);
+        }
+    }
 }
 
 }  // namespace
@@ -393,6 +459,10 @@ void bind_fast_hooks(nb::module_ &module) {
                nb::arg("use").noconvert(), nb::arg("isa"),
                "Squared-hinge subspace search. rows (4, n): s, sz, sp, signed cost; products (8,): zz, zp, zw, pp, pw, "
                "ww,\nbias, bias_penalty; use (4,). Returns theta (4,).");
+    module.def(
+        "logistic_sums", &logistic_sums, nb::arg("rows").noconvert(), nb::arg("bias"), nb::arg("theta").noconvert(),
+        nb::arg("sums").noconvert(), nb::arg("isa"),
+        "Sums (15,) of one label's logistic search. rows (4, n): s, sz, sp, signed cost; n is a multiple of 16.");
     nb::class_<BatchTables>(
         module, "BatchTables",
         "Tables of a batch of 16 lanes: columns (3 n_features, 16): W, P, Z; rows (3 n_samples, 16): "
@@ -406,6 +476,10 @@ void bind_fast_hooks(nb::module_ &module) {
              "SZ = X Z; returns lane, s, sz, sp, signed cost of the near rows, five numbers each.")
         .def("search", &batch_search, nb::arg("sums").noconvert(), nb::arg("isa"),
              "Sums (15, 16) of the logistic search at theta.")
+        .def("logistic_dots", &logistic_dots, nb::arg("fresh"), nb::arg("mean_scores").noconvert(),
+             nb::arg("sz").noconvert(), nb::arg("scores").noconvert(), nb::arg("sums").noconvert(), nb::arg("isa"),
+             "SZ = X Z and the sums (15, 16) at s + theta[0] sz; scores (2 n_samples, 16): S and SP, which lanes whose "
+             "bit is in\n`fresh` set to the intercept and to mean_scores.")
         .def("step", &batch_step, nb::arg("loss"), nb::arg("spread").noconvert(), nb::arg("scaling").noconvert(),
              nb::arg("columns").noconvert(), nb::arg("rows").noconvert(), nb::arg("sums").noconvert(), nb::arg("isa"),
              "The step theta in all tables and the next direction; sums (10, 16): loss, bias_sum, curvature, zz, zp, "
@@ -416,6 +490,15 @@ void bind_fast_hooks(nb::module_ &module) {
                nb::arg("bias_penalty"), nb::arg("tol"), nb::arg("gap_tol"), nb::arg("coef").noconvert(),
                nb::arg("intercept").noconvert(), nb::arg("n_iter").noconvert(), nb::arg("isa"),
                "The batched subspace search alone, without certificates; returns the number of labels it gave up.");
+    module.def("certify_logistic", &certify_logistic, nb::arg("data").noconvert(), nb::arg("indices").noconvert(),
+               nb::arg("indptr").noconvert(), nb::arg("positive_rows").noconvert(),
+               nb::arg("positive_indptr").noconvert(), nb::arg("row_weight").noconvert(),
+               nb::arg("factors").noconvert(), nb::arg("coef").noconvert(), nb::arg("intercept").noconvert(),
+               nb::arg("bias_value"), nb::arg("bias_penalty"), nb::arg("prune"), nb::arg("out").noconvert(),
+               nb::arg("isa"),
+               "Logistic certificates of up to 16 labels: factors (2, n_labels) of positives and negatives, coef "
+               "(n_labels,\nn_features), out (n_labels, 7): primal, dual, primal_before_pruning, pruned_share, "
+               "gradient_norm, next intercept,\nswapped.");
 }
 
 }  // namespace widemargin
