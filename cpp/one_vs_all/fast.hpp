@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "one_vs_all/batch_certificate.hpp"
 #include "one_vs_all/batch_search.hpp"
 #include "one_vs_all/kernels.hpp"
 #include "one_vs_all/labels.hpp"
@@ -273,32 +274,42 @@ class FastOneVsAll {
             [&](const FinishedLabel &done) { keep(done, worker, *stored_[done.index]); });
     }
 
-    // Frequent labels: solved in batches over all rows, then checked like all others.
+    // Frequent labels: solved and certified in batches over all rows. The few that are not accurate enough go on as
+    // working sets.
     void run_batches(LabelQueue &queue, Worker &worker) {
         if (queue.empty()) return;
         std::vector<Candidate> waiting;
-        auto take_waiting = [&](Candidate &c) {
-            if (waiting.empty()) return false;
-            c = std::move(waiting.back());
-            waiting.pop_back();
-            return true;
-        };
-        auto check = [&] {
-            worker.scheduler.run(stop_, SCAN_LANES, take_waiting,
-                                 [&](const FinishedLabel &done) { keep(done, worker, *stored_[done.index]); });
-        };
         BatchSubspace batch(store_, shared_.kernels);
+        BatchCertificate certificate(store_, shared_.kernels, options_.prune);
+        auto check = [&] {
+            certificate.run([&](Candidate &&c, const LabelBounds &bounds) {
+                if (is_accurate(bounds, c.label)) {
+                    keep({c.index, std::move(c.weights), bounds, c.n_iter, true}, worker, *stored_[c.index]);
+                } else {
+                    waiting.push_back(std::move(c));
+                }
+            });
+        };
         batch.run(
             stop_, [&](Candidate &c) { return next(queue, worker, c); },
             [&](Candidate &&c) {
                 if (c.stuck) {
                     keep({c.index, std::move(c.weights), {}, c.n_iter, false}, worker, *stored_[c.index]);
                 } else {
-                    waiting.push_back(std::move(c));
+                    certificate.add(std::move(c));
                 }
-                if (waiting.size() >= SCAN_LANES) check();
+                if (certificate.full()) check();
             });
-        check();
+        if (!stop_ && !certificate.empty()) check();
+        worker.scheduler.run(
+            stop_, SCAN_LANES,
+            [&](Candidate &c) {
+                if (waiting.empty()) return false;
+                c = std::move(waiting.back());
+                waiting.pop_back();
+                return true;
+            },
+            [&](const FinishedLabel &done) { keep(done, worker, *stored_[done.index]); });
     }
 
     // The next label of a queue that needs solving; the others are finished on the way.

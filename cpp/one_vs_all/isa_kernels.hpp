@@ -36,6 +36,7 @@ WIDEMARGIN_INLINE void row_line(const RowEntry *e, const RowEntry *end, const fl
 
 // clang-format off: each needs what comes before it
 #include "one_vs_all/isa_batch.hpp"
+#include "one_vs_all/isa_certificate.hpp"
 #include "one_vs_all/isa_scan.hpp"
 // clang-format on
 
@@ -178,7 +179,11 @@ inline const VectorKernels &kernels() {
                                      batch_gradient<SquaredHingeRows>,
                                      batch_features,
                                      batch_search<LogisticRows>,
-                                     batch_gradient<LogisticRows>};
+                                     batch_gradient<LogisticRows>,
+                                     check_scores,
+                                     check_losses,
+                                     check_gradient,
+                                     check_columns};
     return table;
 }
 

@@ -144,6 +144,24 @@ struct LaneTables {
     }
 };
 
+// Up to 16 labels whose certificates are computed together (one_vs_all/batch_certificate.hpp).
+struct CheckArgs {
+    int64_t n_rows, n_cols;
+    const RowEntry *entries;
+    const double *exact;  // the values if float32 rounds some of them, else null
+    const int64_t *start;
+    const double *weight;   // (n_rows,)
+    const float *l1_norm;   // (n_rows,)
+    const uint16_t *signs;  // (n_rows,) bit = lane's label is positive
+    const float *W;         // weights, by column
+    double *S, *U;          // scores by row; Σ y α x by column
+    double prune;
+    float least_kept;  // the smallest weight that is not pruned
+    alignas(LINE_BYTES) double bias[LANES];
+    alignas(LINE_BYTES) double positive_factor[LANES];  // 0 in a lane without a label, like the other factor
+    alignas(LINE_BYTES) double negative_factor[LANES];
+};
+
 struct VectorKernels {
     void (*scan)(ScanArgs &args, int64_t begin, int64_t end);
     // sums at s + θ·(sz, sp, s − b, 1)
@@ -168,6 +186,15 @@ struct VectorKernels {
     // The logistic loss: the sums of a search over rows [begin, end) for all lanes, (N_SEARCH_SUMS, LANES); gradient.
     void (*logistic_search)(const BatchArgs &args, int64_t begin, int64_t end, double (*sums)[LANES]);
     void (*logistic_gradient)(BatchArgs &args, int64_t begin, int64_t end);
+    // S = X W + bias
+    void (*check_scores)(const CheckArgs &args);
+    // with m = max(0, 1 − y (S + shift)): Σ c m of the negatives and of the positives, Σ c where m > 0, Σ c m²
+    void (*check_losses)(const CheckArgs &args, const double *shift, double (*sums)[LANES]);
+    // U = Σ y α x, α shrunk by side (negatives, positives); Σ (α − α² / (4 c)), and the loss of the kept weights
+    void (*check_gradient)(const CheckArgs &args, const double *shift, const double (*shrink)[LANES],
+                           double (*sums)[LANES]);
+    // ‖W‖², ‖kept W‖², ‖U‖², ‖W − U‖²; then U = 0
+    void (*check_columns)(const CheckArgs &args, double (*sums)[LANES]);
 };
 
 }  // namespace widemargin

@@ -69,6 +69,21 @@ def certify_weights(
     threshold: float,
 ) -> tuple[float, float, float, float, float, float, bool, bool]: ...
 def search_subspace(rows: _F32, products: _F64, use: _Bool, isa: str) -> list[float]: ...
+def certify_batch(
+    data: _F32,
+    indices: _I32,
+    indptr: _I32,
+    positive_rows: _I64,
+    positive_indptr: _I64,
+    row_weight: _F64,
+    coef: _F32,
+    intercept: _F64,
+    bias_value: float,
+    bias_penalty: float,
+    prune: float,
+    out: _F64,
+    isa: str,
+) -> None: ...
 def solve_batch(
     data: _F32,
     indices: _I32,

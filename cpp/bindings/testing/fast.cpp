@@ -162,6 +162,44 @@ Certified certify_weights(ConstVector<float> data, ConstVector<int32_t> indices,
             b.pruned_share, b.gradient_norm, b.valid, b.pruned_valid};
 }
 
+// out (n_labels, 6): intercept, primal, dual, primal_before_pruning, pruned_share, gradient_norm
+void certify_batch(ConstVector<float> data, ConstVector<int32_t> indices, ConstVector<int32_t> indptr,
+                   ConstVector<int64_t> positive_rows, ConstVector<int64_t> positive_indptr,
+                   ConstVector<double> row_weight, ConstMatrix<float> coef, ConstVector<double> intercept,
+                   double bias_value, double bias_penalty, double prune, OutMatrix<double> out,
+                   const std::string &isa) {
+    const OneVsAllOptions options{1.0, bias_value, bias_penalty, 0.01, 1e-3, prune, 100, 1};
+    const int64_t n_labels = static_cast<int64_t>(coef.shape(0)), n_features = static_cast<int64_t>(coef.shape(1));
+    const RowStore store = build_row_store(csr_view(data, indices, indptr, n_features), row_weight.data());
+    const LabelSetup setup(store, options);
+    const std::vector<double> ones(n_labels, 1.0);
+    const LabelBlock labels{n_labels,          positive_rows.data(), positive_indptr.data(),
+                            row_weight.data(), ones.data(),          ones.data()};
+    std::vector<double> scratch(n_features, 0.0);
+    BatchCertificate certificate(store, choose_kernels(isa), prune);
+    auto run = [&] {
+        certificate.run([&](Candidate &&c, const LabelBounds &b) {
+            const double sign = c.label.swapped ? -1 : 1;
+            const double numbers[] = {sign * c.weights.bias,   b.primal,       b.dual,
+                                      b.primal_before_pruning, b.pruned_share, b.gradient_norm};
+            std::copy(numbers, numbers + 6, out.data() + c.index * 6);
+        });
+    };
+    for (int64_t j = 0; j < n_labels; ++j) {
+        Candidate c;
+        c.index = j;
+        setup.prepare(labels, j, scratch, c.label);
+        c.weights = sparse_weights(store, coef.data() + j * n_features, intercept.data()[j]);
+        if (c.label.swapped) {
+            for (float &w : c.weights.vals) w = -w;
+            c.weights.bias = -c.weights.bias;
+        }
+        certificate.add(std::move(c));
+        if (certificate.full()) run();
+    }
+    if (!certificate.empty()) run();
+}
+
 AlignedFloats aligned_copy(const float *values, int64_t n) {
     AlignedFloats out = aligned_floats((n + LANES - 1) / LANES * LANES);
     std::copy(values, values + n, out.get());
@@ -388,6 +426,13 @@ void bind_fast_hooks(nb::module_ &module) {
                nb::arg("prune"), nb::arg("threshold"),
                "Sparse certificate of one label's weights. Returns intercept (moved to its optimum when free), primal, "
                "dual,\nprimal_before_pruning, pruned_share, gradient_norm, valid, pruned_valid.");
+    module.def("certify_batch", &certify_batch, nb::arg("data").noconvert(), nb::arg("indices").noconvert(),
+               nb::arg("indptr").noconvert(), nb::arg("positive_rows").noconvert(),
+               nb::arg("positive_indptr").noconvert(), nb::arg("row_weight").noconvert(), nb::arg("coef").noconvert(),
+               nb::arg("intercept").noconvert(), nb::arg("bias_value"), nb::arg("bias_penalty"), nb::arg("prune"),
+               nb::arg("out").noconvert(), nb::arg("isa"),
+               "Certificates of all labels, 16 at a time. out (n_labels, 6): intercept, primal, dual, "
+               "primal_before_pruning,\npruned_share, gradient_norm.");
     module.def("search_subspace", &search_subspace, nb::arg("rows").noconvert(), nb::arg("products").noconvert(),
                nb::arg("use").noconvert(), nb::arg("isa"),
                "Squared-hinge subspace search. rows (4, n): s, sz, sp, signed cost; products (8,): zz, zp, zw, pp, pw, "
