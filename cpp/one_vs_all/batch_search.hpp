@@ -31,6 +31,7 @@
 #include "one_vs_all/kernels.hpp"
 #include "one_vs_all/labels.hpp"
 #include "one_vs_all/losses.hpp"
+#include "one_vs_all/shared_directions.hpp"
 #include "one_vs_all/subspace_search.hpp"
 
 namespace widemargin {
@@ -40,15 +41,19 @@ template <class Loss>
 struct BatchLoss;
 template <>
 struct BatchLoss<SquaredHinge> {
-    static constexpr bool sparse = true;  // rows beyond the margin do not count
+    static constexpr bool sparse = true;                 // rows beyond the margin do not count
+    static constexpr int n_directions = MAX_DIRECTIONS;  // shared ones included
     static double start_bias(double share) { return 2 * share - 1; }
     static auto gradient(const VectorKernels &kernels) { return kernels.batch_gradient; }
+    static auto features(const VectorKernels &kernels) { return kernels.batch_features; }
 };
 template <>
 struct BatchLoss<Logistic> {
     static constexpr bool sparse = false;
+    static constexpr int n_directions = N_DIRECTIONS;
     static double start_bias(double share) { return std::log(share / (1 - share)); }
     static auto gradient(const VectorKernels &kernels) { return kernels.logistic_gradient; }
+    static auto features(const VectorKernels &kernels) { return kernels.logistic_features; }
 };
 
 constexpr double BATCH_RULE_SHARE = 0.5;  // of the stop rule
@@ -69,9 +74,11 @@ constexpr double NEVER = 1e300;
 template <class Loss = SquaredHinge>
 class BatchSubspace {
   public:
-    BatchSubspace(const RowStore &store, const VectorKernels &kernels)
+    // shared: null for a loss that does not use them.
+    BatchSubspace(const RowStore &store, const VectorKernels &kernels, const SharedDirections *shared = nullptr)
         : store_(store),
           kernels_(kernels),
+          shared_(shared),
           mean_row_(store.n_cols, 0.0f),
           spread_(store.n_cols, 0.0f),
           mean_scores_(store.n_rows, 0.0f),
@@ -106,7 +113,7 @@ class BatchSubspace {
         bool busy = false;
         Candidate candidate;
         SubspaceProducts products;
-        float theta[N_DIRECTIONS] = {};
+        float theta[MAX_DIRECTIONS] = {};
         float bias = 0;
         double loss = 0, bias_sum = 0, curvature = 0;
         double gg = NEVER, gg_before = NEVER;  // ‖g_w‖² of the last two iterates
@@ -121,6 +128,7 @@ class BatchSubspace {
     };
     const RowStore &store_;
     const VectorKernels &kernels_;
+    const SharedDirections *shared_;
     std::vector<float> mean_row_, spread_, mean_scores_;
     double total_cost_ = 0, mean_norm_ = 0;  // mean_norm_ = ‖mean row‖²
     std::vector<uint16_t> signs_;
@@ -145,10 +153,12 @@ class BatchSubspace {
             }
         }
         for (int64_t k = 0; k < store_.n_cols && total_cost_ > 0; ++k) {
-            mean_row_[k] = static_cast<float>(sum[k] / total_cost_);
             spread_[k] = static_cast<float>(std::max(0.0, squares[k] - sum[k] * sum[k] / total_cost_));
+            if (shared_ != nullptr) continue;
+            mean_row_[k] = static_cast<float>(sum[k] / total_cost_);
             mean_norm_ += static_cast<double>(mean_row_[k]) * mean_row_[k];
         }
+        if (shared_ != nullptr) return;
         kernels_.row_dots(store_.n_rows, store_.start.data(), store_.entries.get(), mean_row_.data(),
                           mean_scores_.data());
     }
@@ -182,6 +192,9 @@ class BatchSubspace {
                 const double z = tables_.Z[k * LANES + lane];
                 lanes_[lane].products.zz += z * z;
                 lanes_[lane].products.zp += z * mean_row_[k];
+                for (int j = 0; shared_ != nullptr && j < N_SHARED; ++j) {
+                    lanes_[lane].products.vz[j] += z * shared_->columns[k * N_SHARED + j];
+                }
             }
         }
         return more;
@@ -226,6 +239,7 @@ class BatchSubspace {
         args_.start = store_.start.data();
         args_.cost = store_.cost.data();
         args_.signs = signs_.data();
+        if (shared_ != nullptr) args_.shared = shared_->scores.data();
         tables_.connect(args_);
         args_.searched = args_.sampled = 0;
         for (int lane = 0; lane < LANES; ++lane) {
@@ -252,20 +266,24 @@ class BatchSubspace {
         if (((args_.searched >> lane) & 1) && wanted > buffer.capacity) {
             const int64_t roomy = std::max(wanted, std::min(wanted + wanted / 2, store_.n_rows + LANES));
             const int64_t capacity = (roomy + LANES) / LANES * LANES;
-            AlignedFloats data = aligned_floats(NEAR_STRIDE / LANES * capacity);
-            if (near.count > 0) std::copy_n(near.blocks, NearRows::at(near.count) + 3 * LANES, data.get());
+            AlignedFloats data = untouched_array<float>(NEAR_ARRAYS * capacity);
+            if (near.count > 0)
+                std::copy_n(near.blocks, NearRows::at(near.count) + (NEAR_ARRAYS - 1) * LANES, data.get());
             buffer.data = std::move(data);
             buffer.capacity = capacity;
         }
         near.blocks = buffer.data.get();
     }
 
-    SubspaceSearch begin_search(int lane) {
+    using Search = SubspaceSearch<BatchLoss<Loss>::n_directions>;
+    Search begin_search(int lane) {
         Lane &state = lanes_[lane];
-        const bool use[N_DIRECTIONS] = {state.busy, state.busy, state.busy && state.iteration >= SOLO_ITERATIONS,
-                                        state.busy && state.candidate.label.has_bias};
+        bool use[MAX_DIRECTIONS];
+        std::fill_n(use, MAX_DIRECTIONS, state.busy);
+        use[2] = state.busy && state.iteration >= SOLO_ITERATIONS;
+        use[3] = state.busy && state.candidate.label.has_bias;
         state.products.bias = state.bias;
-        SubspaceSearch search;
+        Search search;
         search.begin(state.products, use);
         return search;
     }
@@ -275,7 +293,7 @@ class BatchSubspace {
         if (!BatchLoss<Loss>::sparse) return search_all_rows();
         for (int lane = 0; lane < LANES; ++lane) {
             Lane &state = lanes_[lane];
-            std::fill_n(state.theta, N_DIRECTIONS, 0.0f);
+            std::fill_n(state.theta, MAX_DIRECTIONS, 0.0f);
             if (!state.busy) continue;
             if (state.candidate.carried && state.iteration == 0) {
                 state.theta[0] = 1;  // all of the start; the next search finds its length, as that of the last step
@@ -284,20 +302,20 @@ class BatchSubspace {
             NearRows &near = args_.near[lane];
             const SearchRows rows = near.view();
             for (int64_t k = near.count; k < rows.n; ++k) {
-                for (int array = 0; array < 4; ++array) near.blocks[NearRows::at(k) + array * LANES] = 0;
+                for (int array = 0; array < NEAR_ARRAYS; ++array) near.blocks[NearRows::at(k) + array * LANES] = 0;
             }
-            SubspaceSearch search = begin_search(lane);
-            double sums[N_SEARCH_SUMS];
+            Search search = begin_search(lane);
+            double sums[MAX_SEARCH_SUMS];
             do {
                 kernels_.search_sums(rows, state.bias, search.theta(), sums);
             } while (!search.absorb(sums));
-            std::copy_n(search.theta(), N_DIRECTIONS, state.theta);
+            std::copy_n(search.theta(), BatchLoss<Loss>::n_directions, state.theta);
         }
     }
 
     // All lanes side by side; a lane that is done waits for the last one.
     void search_all_rows() {
-        SubspaceSearch searches[LANES];
+        Search searches[LANES];
         bool done[LANES];
         int n_open = LANES;
         for (int lane = 0; lane < LANES; ++lane) {
@@ -328,7 +346,7 @@ class BatchSubspace {
 
     void gradient() {
         for (int lane = 0; lane < LANES; ++lane) {
-            for (int j = 0; j < N_DIRECTIONS; ++j) args_.theta[j][lane] = lanes_[lane].theta[j];
+            for (int j = 0; j < MAX_DIRECTIONS; ++j) args_.theta[j][lane] = lanes_[lane].theta[j];
             args_.loss[lane] = args_.bias_sum[lane] = args_.curvature[lane] = args_.largest_move[lane] = 0;
         }
         for (int64_t begin = 0; begin < store_.n_rows; begin += BATCH_ROWS) {
@@ -351,17 +369,23 @@ class BatchSubspace {
         FeatureArgs args{};
         args.n_cols = store_.n_used;
         args.spread = spread_.data();
+        if (shared_ != nullptr) args.shared = shared_->columns.data();
         tables_.connect(args);
-        std::copy(&args_.theta[0][0], &args_.theta[0][0] + N_DIRECTIONS * LANES, &args.theta[0][0]);
+        std::copy(&args_.theta[0][0], &args_.theta[0][0] + MAX_DIRECTIONS * LANES, &args.theta[0][0]);
         for (int lane = 0; lane < LANES; ++lane) {
             const double share = total_cost_ > 0 ? lanes_[lane].curvature / total_cost_ : 0.0;
             args.scaling[lane] = static_cast<float>(DIAGONAL_SHARE * share);
         }
-        kernels_.batch_features(args);
+        BatchLoss<Loss>::features(kernels_)(args);
         for (int lane = 0; lane < LANES; ++lane) {
             Lane &state = lanes_[lane];
             state.products = {args.zz[lane], args.zp[lane], args.zw[lane], args.pp[lane],
                               args.pw[lane], args.ww[lane], 0.0,           state.products.bias_penalty};
+            for (int j = 0; j < N_SHARED; ++j) {
+                state.products.vz[j] = args.vz[j][lane];
+                state.products.vp[j] = args.vp[j][lane];
+                state.products.vw[j] = args.vw[j][lane];
+            }
             state.gg_before = state.gg;
             state.gg = args.gg[lane];
             ++state.iteration;

@@ -186,6 +186,7 @@ class FastOneVsAll {
     RowStore store_;
     LabelSetup setup_;
     FastShared shared_;
+    std::unique_ptr<const SharedDirections> directions_;  // found when the first batch needs them
     LabelBlock labels_{};
     GivenStart start_;
     std::vector<std::unique_ptr<StoredLabel>> stored_;  // from the start of a label until it is handed over
@@ -248,6 +249,9 @@ class FastOneVsAll {
             const int64_t share = (queue->left() + n_threads - 1) / n_threads;
             queue->lanes = static_cast<int>(std::min<int64_t>(SCAN_LANES, std::max(share, FEWEST_IN_BATCH)));
         }
+        if (n_frequent > 0 && !frequent.whole && directions_ == nullptr) {
+            directions_ = std::make_unique<const SharedDirections>(find_shared_directions(store_, shared_.kernels));
+        }
         parallel_for(n_threads, n_threads, [&](int, int64_t number) {
             Worker worker(shared_);
             // The lanes of every batch run empty at its end, so only as many workers run batches as can fill their
@@ -279,7 +283,7 @@ class FastOneVsAll {
     void run_batches(LabelQueue &queue, Worker &worker) {
         if (queue.empty()) return;
         std::vector<Candidate> waiting;
-        BatchSubspace batch(store_, shared_.kernels);
+        BatchSubspace<SquaredHinge> batch(store_, shared_.kernels, directions_.get());
         BatchCertificate certificate(store_, shared_.kernels, options_.prune);
         auto check = [&] {
             certificate.run([&](Candidate &&c, const LabelBounds &bounds) {

@@ -43,7 +43,7 @@ WIDEMARGIN_INLINE void row_line(const RowEntry *e, const RowEntry *end, const fl
 namespace widemargin {
 namespace WIDEMARGIN_ISA_NAME {
 
-static void search_sums(const SearchRows &rows, float bias, const float *theta, double *sums) {
+static void own_search_sums(const SearchRows &rows, float bias, const float *theta, double *sums) {
     std::fill_n(sums, N_SEARCH_SUMS, 0.0);
     const V b = splat(bias), t0 = splat(theta[0]), t1 = splat(theta[1]), t2 = splat(theta[2]), t3 = splat(theta[3]);
     for (int64_t block = 0; block < rows.n; block += FLUSH_ROWS) {
@@ -64,6 +64,69 @@ static void search_sums(const SearchRows &rows, float bias, const float *theta, 
         }
         for (int j = 0; j < N_SEARCH_SUMS; ++j) sums[j] += total(acc[j]);
     }
+}
+
+// Σ k v_j v_k over a block, for directions j in [FIRST, LAST) and k ≥ j; v has all directions of a row.
+template <int FIRST, int LAST, class Row>
+WIDEMARGIN_INLINE void add_hessian(int64_t begin, int64_t end, Row row, double *sums) {
+    constexpr int COUNT = (LAST - FIRST) * MAX_DIRECTIONS - (LAST * (LAST - 1) - FIRST * (FIRST - 1)) / 2;
+    constexpr int BEFORE = FIRST * MAX_DIRECTIONS - FIRST * (FIRST - 1) / 2;
+    V acc[COUNT] = {};
+    for (int64_t i = begin; i < end; i += WIDTH) {
+        V v[MAX_DIRECTIONS];
+        const V k = row(i, v);
+        int at = 0;
+#pragma GCC unroll 16
+        for (int a = FIRST; a < LAST; ++a) {
+            const V kv = k * v[a];
+#pragma GCC unroll 16
+            for (int b = a; b < MAX_DIRECTIONS; ++b) acc[at++] += kv * v[b];
+        }
+    }
+    for (int j = 0; j < COUNT; ++j) sums[MAX_DIRECTIONS + BEFORE + j] += total(acc[j]);
+}
+
+// The same with the shared directions. The sums do not fit into the registers, so they are taken in several sweeps over
+// a block in the cache.
+static void all_search_sums(const SearchRows &rows, float bias, const float *theta, double *sums) {
+    std::fill_n(sums, MAX_SEARCH_SUMS, 0.0);
+    alignas(LINE_BYTES) float curvature[FLUSH_ROWS];
+    const V b = splat(bias);
+    for (int64_t block = 0; block < rows.n; block += FLUSH_ROWS) {
+        const int64_t stop = std::min(rows.n, block + FLUSH_ROWS);
+        auto directions = [&](int64_t i, V *v) {
+            const int64_t at = i / LANES * rows.stride + i % LANES;
+            const V s = load(rows.s + at);
+            v[0] = load(rows.sz + at), v[1] = load(rows.sp + at), v[2] = s - b, v[3] = splat(1.0f);
+            for (int j = 0; j < N_SHARED; ++j) v[N_DIRECTIONS + j] = load(rows.shared + at + j * LANES);
+            return s;
+        };
+        V gradient[MAX_DIRECTIONS] = {}, loss{};
+        for (int64_t i = block; i < stop; i += WIDTH) {
+            V v[MAX_DIRECTIONS];
+            V f = directions(i, v);
+            for (int j = 0; j < MAX_DIRECTIONS; ++j) f += theta[j] * v[j];
+            const V signed_cost = load(rows.signed_cost + i / LANES * rows.stride + i % LANES);
+            const V y = copy_sign(signed_cost), m = 1.0f - y * f, k = select(m > 0.0f, magnitude(signed_cost));
+            const V r = k * m, ry = r * y;
+            store(curvature + (i - block), k);
+            for (int j = 0; j < MAX_DIRECTIONS; ++j) gradient[j] += ry * v[j];
+            loss += r * m;
+        }
+        for (int j = 0; j < MAX_DIRECTIONS; ++j) sums[j] += total(gradient[j]);
+        sums[MAX_SEARCH_SUMS - 1] += total(loss);
+        auto row = [&](int64_t i, V *v) {
+            directions(i, v);
+            return load(curvature + (i - block));
+        };
+        add_hessian<0, 2>(block, stop, row, sums);
+        add_hessian<2, 4>(block, stop, row, sums);
+        add_hessian<4, MAX_DIRECTIONS>(block, stop, row, sums);
+    }
+}
+
+static void search_sums(const SearchRows &rows, float bias, const float *theta, double *sums) {
+    (rows.shared == nullptr ? own_search_sums : all_search_sums)(rows, bias, theta, sums);
 }
 
 static void step_rows(int64_t n, float bias, const float *theta, const float *sz, float *sp, float *s) {
@@ -176,10 +239,13 @@ inline const VectorKernels &kernels() {
                                      row_dots,
                                      pair_dots,
                                      batch_dots,
-                                     batch_gradient<SquaredHingeRows>,
-                                     batch_features,
+                                     batch_gradient<SquaredHingeRows, N_SHARED>,
+                                     batch_features<N_SHARED>,
+                                     power_step,
+                                     gram,
                                      batch_search<LogisticRows>,
-                                     batch_gradient<LogisticRows>,
+                                     batch_gradient<LogisticRows, 0>,
+                                     batch_features<0>,
                                      check_scores,
                                      check_losses,
                                      check_gradient,

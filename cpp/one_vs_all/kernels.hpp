@@ -70,11 +70,13 @@ struct ScanArgs {
 struct SearchRows {
     int64_t n, stride;
     const float *s, *sz, *sp, *signed_cost;
+    const float *shared = nullptr;  // scores of the shared directions, LANES apart; null if they are not searched
 };
 
-// Rows of one lane's subspace search, those that are active or near the margin: s, sz, sp and signed cost interleaved
-// in blocks of LANES rows so that each lane writes a single stream.
-constexpr int64_t NEAR_STRIDE = 4 * LANES;
+// Rows of one lane's subspace search, those that are active or near the margin: s, sz, sp, signed cost and the scores
+// of the shared directions interleaved in blocks of LANES rows so that each lane writes a single stream.
+constexpr int64_t NEAR_ARRAYS = 4 + N_SHARED;
+constexpr int64_t NEAR_STRIDE = NEAR_ARRAYS * LANES;
 struct NearRows {
     float *blocks;
     int64_t count;
@@ -84,7 +86,7 @@ struct NearRows {
     }
     SearchRows view() const {
         const int64_t n = (count + LANES - 1) / LANES * LANES;
-        return {n, NEAR_STRIDE, blocks, blocks + LANES, blocks + 2 * LANES, blocks + 3 * LANES};
+        return {n, NEAR_STRIDE, blocks, blocks + LANES, blocks + 2 * LANES, blocks + 3 * LANES, blocks + 4 * LANES};
     }
 };
 
@@ -98,11 +100,12 @@ struct BatchArgs {
     const float *Z;         // directions, by column
     float *G;               // Σ −c φ'(m) y x, by column
     float *S, *SZ, *SP;     // scores of weights, direction and last step, by row
+    const float *shared;    // (n_rows, N_SHARED) scores of the shared directions
     int64_t sample_stride;  // one row in this many belongs to the sample
     uint32_t searched;      // bit = rows near the margin are listed in `near`
     uint32_t sampled;       // bit = only negatives in the sample are listed
     alignas(LINE_BYTES) float bias[LANES];
-    alignas(LINE_BYTES) float theta[N_DIRECTIONS][LANES];
+    alignas(LINE_BYTES) float theta[MAX_DIRECTIONS][LANES];
     alignas(LINE_BYTES) float positive_factor[LANES];
     alignas(LINE_BYTES) float negative_factor[LANES];
     alignas(LINE_BYTES) float search_factor[LANES];  // for negatives in `near`
@@ -118,11 +121,24 @@ struct BatchArgs {
 struct FeatureArgs {
     int64_t n_cols;
     const float *spread;  // (n_cols,) see `direction` in one_vs_all/batch_search.hpp
+    const float *shared;  // (n_cols, N_SHARED) the shared directions
     float *W, *P, *Z, *G;
-    alignas(LINE_BYTES) float theta[N_DIRECTIONS][LANES];
+    alignas(LINE_BYTES) float theta[MAX_DIRECTIONS][LANES];
     alignas(LINE_BYTES) float scaling[LANES];
     double zz[LANES], zp[LANES], zw[LANES], pp[LANES], pw[LANES], ww[LANES];
     double gg[LANES];  // ‖G − W‖²
+    double vz[N_SHARED][LANES], vp[N_SHARED][LANES], vw[N_SHARED][LANES];
+};
+
+// One step of the power method on 16 vectors (one_vs_all/shared_directions.hpp).
+struct PowerArgs {
+    int64_t n_rows;
+    const RowEntry *entries;
+    const int64_t *start;
+    const float *cost;  // (n_rows,)
+    const float *Z;     // (n_cols × LANES)
+    float *G;           // (n_cols × LANES), or null
+    float *SZ;          // (n_rows × LANES), or null
 };
 
 // The tables of a batch. By column: weights W, last step P, direction Z, and G. By row: the scores of W, Z and P.
@@ -183,9 +199,14 @@ struct VectorKernels {
     void (*batch_gradient)(BatchArgs &args, int64_t begin, int64_t end);
     // the step θ in W and P, Z = (G − W) / (1 + scaling spread), G = 0, and all inner products
     void (*batch_features)(FeatureArgs &args);
+    // SZ = X Z, G += X' (c X Z)
+    void (*power_step)(const PowerArgs &args);
+    // out += Σ_i c_i t_i t_i' for the lines t_i of a table; cost: null for ones
+    void (*gram)(int64_t n, const float *table, const float *cost, double (*out)[LANES]);
     // The logistic loss: the sums of a search over rows [begin, end) for all lanes, (N_SEARCH_SUMS, LANES); gradient.
     void (*logistic_search)(const BatchArgs &args, int64_t begin, int64_t end, double (*sums)[LANES]);
     void (*logistic_gradient)(BatchArgs &args, int64_t begin, int64_t end);
+    void (*logistic_features)(FeatureArgs &args);  // without shared directions
     // S = X W + bias
     void (*check_scores)(const CheckArgs &args);
     // with m = max(0, 1 − y (S + shift)): Σ c m of the negatives and of the positives, Σ c where m > 0, Σ c m²

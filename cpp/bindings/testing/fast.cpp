@@ -7,6 +7,7 @@
 
 #include <string>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -206,21 +207,59 @@ AlignedFloats aligned_copy(const float *values, int64_t n) {
     return out;
 }
 
-// rows: (4, n) s, sz, sp, signed cost; products: zz, zp, zw, pp, pw, ww, bias, bias_penalty
+template <int N>
+std::vector<float> run_search(const SearchRows &rows, const SubspaceProducts &products, const bool *use,
+                              const VectorKernels &kernels) {
+    SubspaceSearch<N> search;
+    search.begin(products, use);
+    double sums[MAX_SEARCH_SUMS];
+    do {
+        kernels.search_sums(rows, static_cast<float>(products.bias), search.theta(), sums);
+    } while (!search.absorb(sums));
+    return {search.theta(), search.theta() + N};
+}
+
+// rows: (4, n) s, sz, sp, signed cost, or (8, n) with the shared directions; products: zz, zp, zw, pp, pw, ww, bias,
+// bias_penalty, and four each of vz, vp, vw
 std::vector<float> search_subspace(ConstMatrix<float> rows, ConstVector<double> products, ConstVector<bool> use,
                                    const std::string &isa) {
     const int64_t n = static_cast<int64_t>(rows.shape(1)), padded = (n + LANES - 1) / LANES * LANES;
-    AlignedFloats arrays[4];
-    for (int j = 0; j < 4; ++j) arrays[j] = aligned_copy(rows.data() + j * n, n);
-    const SearchRows view{padded, LANES, arrays[0].get(), arrays[1].get(), arrays[2].get(), arrays[3].get()};
+    const int n_arrays = static_cast<int>(rows.shape(0));
+    AlignedFloats blocks = aligned_floats(n_arrays * padded);
+    for (int j = 0; j < n_arrays; ++j) {
+        for (int64_t i = 0; i < n; ++i) {
+            blocks[(i / LANES * n_arrays + j) * LANES + i % LANES] = rows.data()[j * n + i];
+        }
+    }
+    const float *at = blocks.get();
+    SearchRows view{padded, n_arrays * LANES, at, at + LANES, at + 2 * LANES, at + 3 * LANES};
     const double *q = products.data();
-    SubspaceSearch search;
-    search.begin({q[0], q[1], q[2], q[3], q[4], q[5], q[6], q[7]}, use.data());
-    double sums[N_SEARCH_SUMS];
-    do {
-        choose_kernels(isa).search_sums(view, static_cast<float>(q[6]), search.theta(), sums);
-    } while (!search.absorb(sums));
-    return {search.theta(), search.theta() + N_DIRECTIONS};
+    SubspaceProducts given{q[0], q[1], q[2], q[3], q[4], q[5], q[6], q[7]};
+    const VectorKernels &kernels = choose_kernels(isa);
+    if (n_arrays == 4) return run_search<N_DIRECTIONS>(view, given, use.data(), kernels);
+    view.shared = at + 4 * LANES;
+    std::copy_n(q + 8, N_SHARED, given.vz);
+    std::copy_n(q + 8 + N_SHARED, N_SHARED, given.vp);
+    std::copy_n(q + 8 + 2 * N_SHARED, N_SHARED, given.vw);
+    return run_search<MAX_DIRECTIONS>(view, given, use.data(), kernels);
+}
+
+// The shared directions, (n_features, N_SHARED), and their scores, (n_rows, N_SHARED), in the order of X.
+std::tuple<std::vector<float>, std::vector<float>> shared_directions(ConstVector<float> data,
+                                                                     ConstVector<int32_t> indices,
+                                                                     ConstVector<int32_t> indptr, int64_t n_features,
+                                                                     ConstVector<double> row_weight,
+                                                                     const std::string &isa) {
+    const RowStore store = build_row_store(csr_view(data, indices, indptr, n_features), row_weight.data());
+    const SharedDirections found = find_shared_directions(store, choose_kernels(isa));
+    std::vector<float> columns(n_features * N_SHARED, 0.0f), scores(store.n_rows * N_SHARED);
+    for (int64_t k = 0; k < store.n_used; ++k) {
+        std::copy_n(found.columns.begin() + k * N_SHARED, N_SHARED, columns.begin() + store.col_id[k] * N_SHARED);
+    }
+    for (int64_t i = 0; i < store.n_rows; ++i) {
+        std::copy_n(found.scores.begin() + i * N_SHARED, N_SHARED, scores.begin() + store.row_id[i] * N_SHARED);
+    }
+    return {columns, scores};
 }
 
 // The tables of a batch as tests give them: matrices of LANES columns, rows and columns in the order of X.
@@ -229,17 +268,21 @@ struct BatchTables {
     AlignedArray<RowEntry> entries;
     std::vector<float> cost;
     std::vector<uint16_t> signs;
+    std::vector<float> shared_columns, shared_rows;
     LaneTables tables;
     int64_t n_rows, n_cols;
     BatchArgs args{};
 
     BatchTables(ConstVector<float> data, ConstVector<int32_t> indices, ConstVector<int32_t> indptr,
                 ConstVector<float> row_cost, ConstMatrix<bool> positive, ConstMatrix<float> columns,
-                ConstMatrix<float> rows, ConstMatrix<float> lanes)
+                ConstMatrix<float> rows, ConstMatrix<float> lanes, ConstMatrix<float> of_columns,
+                ConstMatrix<float> of_rows)
         : start(indptr.data(), indptr.data() + indptr.shape(0)),
           entries(aligned_array<RowEntry>(static_cast<int64_t>(data.shape(0)) + PREFETCH_ENTRIES)),
           cost(row_cost.data(), row_cost.data() + row_cost.shape(0)),
           signs(row_cost.shape(0), 0),
+          shared_columns(of_columns.data(), of_columns.data() + of_columns.size()),
+          shared_rows(of_rows.data(), of_rows.data() + of_rows.size()),
           n_rows(static_cast<int64_t>(row_cost.shape(0))),
           n_cols(static_cast<int64_t>(columns.shape(0)) / 3) {
         for (size_t k = 0; k < data.shape(0); ++k) {
@@ -258,6 +301,7 @@ struct BatchTables {
         args.start = start.data();
         args.cost = cost.data();
         args.signs = signs.data();
+        args.shared = shared_rows.data();
         tables.connect(args);
         args.sample_stride = 1;
         const float *row = lanes.data();
@@ -266,6 +310,7 @@ struct BatchTables {
             std::copy(row, row + LANES, to);
             row += LANES;
         }
+        std::copy(row, row + N_SHARED * LANES, args.theta[N_DIRECTIONS]);
         std::copy(args.negative_factor, args.negative_factor + LANES, args.search_factor);
     }
 };
@@ -280,7 +325,7 @@ std::vector<AlignedFloats> give_room(BatchTables &batch) {
     return room;
 }
 
-// Returns (lane, s, sz, sp, signed cost) of the near rows, five numbers each.
+// Returns (lane, s, sz, sp, signed cost, scores of the shared directions) of the near rows, nine numbers each.
 std::vector<float> batch_dots(BatchTables &batch, uint32_t sampled, int64_t stride, OutMatrix<float> sz,
                               const std::string &isa) {
     const std::vector<AlignedFloats> room = give_room(batch);
@@ -295,7 +340,8 @@ std::vector<float> batch_dots(BatchTables &batch, uint32_t sampled, int64_t stri
     for (int lane = 0; lane < LANES; ++lane) {
         for (int64_t k = 0; k < batch.args.near[lane].count; ++k) {
             out.push_back(static_cast<float>(lane));
-            for (int j = 0; j < 4; ++j) out.push_back(batch.args.near[lane].blocks[NearRows::at(k) + j * LANES]);
+            for (int j = 0; j < NEAR_ARRAYS; ++j)
+                out.push_back(batch.args.near[lane].blocks[NearRows::at(k) + j * LANES]);
         }
     }
     return out;
@@ -308,7 +354,8 @@ void batch_search(BatchTables &batch, OutMatrix<double> sums, const std::string 
     std::copy(&own[0][0], &own[0][0] + N_SEARCH_SUMS * LANES, sums.data());
 }
 
-// The step θ in all tables and the next direction. sums: loss, bias_sum, curvature, zz, zp, zw, pp, pw, ww, gg by lane.
+// The step θ in all tables and the next direction. sums: loss, bias_sum, curvature, zz, zp, zw, pp, pw, ww, gg, and
+// four each of vz, vp, vw by lane.
 void batch_step(BatchTables &batch, const std::string &loss, ConstVector<float> spread, ConstVector<float> scaling,
                 OutMatrix<float> columns, OutMatrix<float> rows, OutMatrix<double> sums, const std::string &isa) {
     const VectorKernels &kernels = choose_kernels(isa);
@@ -317,9 +364,10 @@ void batch_step(BatchTables &batch, const std::string &loss, ConstVector<float> 
     args.n_cols = batch.n_cols;
     args.spread = spread.data();
     batch.tables.connect(args);
-    std::copy(&batch.args.theta[0][0], &batch.args.theta[0][0] + N_DIRECTIONS * LANES, &args.theta[0][0]);
+    args.shared = batch.shared_columns.data();
+    std::copy(&batch.args.theta[0][0], &batch.args.theta[0][0] + MAX_DIRECTIONS * LANES, &args.theta[0][0]);
     std::copy(scaling.data(), scaling.data() + LANES, args.scaling);
-    kernels.batch_features(args);
+    (loss == "logistic" ? kernels.logistic_features : kernels.batch_features)(args);
     const LaneTables &tables = batch.tables;
     const AlignedFloats *by_column[] = {&tables.W, &tables.P, &tables.Z},
                         *by_row[] = {&tables.S, &tables.SZ, &tables.SP};
@@ -338,6 +386,10 @@ void batch_step(BatchTables &batch, const std::string &loss, ConstVector<float> 
                            args.ww,
                            args.gg};
     for (int j = 0; j < 10; ++j) std::copy_n(all[j], LANES, sums.data() + j * LANES);
+    double *shared = sums.data() + 10 * LANES;
+    for (const auto *products : {args.vz, args.vp, args.vw}) {
+        shared = std::copy_n(products[0], N_SHARED * LANES, shared);
+    }
 }
 
 template <class Loss>
@@ -349,7 +401,8 @@ int run_batch(const TestMatrix &X, const LabelBlock &labels, const OneVsAllOptio
     int64_t taken = 0;
     int n_stuck = 0;
     const std::atomic<bool> never{false};
-    BatchSubspace<Loss>(store, kernels)
+    const SharedDirections shared = find_shared_directions(store, kernels);
+    BatchSubspace<Loss>(store, kernels, std::is_same_v<Loss, SquaredHinge> ? &shared : nullptr)
         .run(
             never,
             [&](Candidate &c) {
@@ -433,27 +486,35 @@ void bind_fast_hooks(nb::module_ &module) {
                nb::arg("out").noconvert(), nb::arg("isa"),
                "Certificates of all labels, 16 at a time. out (n_labels, 6): intercept, primal, dual, "
                "primal_before_pruning,\npruned_share, gradient_norm.");
-    module.def("search_subspace", &search_subspace, nb::arg("rows").noconvert(), nb::arg("products").noconvert(),
-               nb::arg("use").noconvert(), nb::arg("isa"),
-               "Squared-hinge subspace search. rows (4, n): s, sz, sp, signed cost; products (8,): zz, zp, zw, pp, pw, "
-               "ww,\nbias, bias_penalty; use (4,). Returns theta (4,).");
+    module.def(
+        "search_subspace", &search_subspace, nb::arg("rows").noconvert(), nb::arg("products").noconvert(),
+        nb::arg("use").noconvert(), nb::arg("isa"),
+        "Squared-hinge subspace search. rows (4, n): s, sz, sp, signed cost; products (20,): zz, zp, zw, pp, pw, "
+        "ww,\nbias, bias_penalty, 4 vz, 4 vp, 4 vw; use (4,). Returns theta (4,). With 4 shared directions: rows "
+        "(8, n), use (8,),\ntheta (8,).");
+    module.def("shared_directions", &shared_directions, nb::arg("data").noconvert(), nb::arg("indices").noconvert(),
+               nb::arg("indptr").noconvert(), nb::arg("n_features"), nb::arg("row_weight").noconvert(), nb::arg("isa"),
+               "Directions that the labels of a batch share, (n_features, 4), and their scores, (n_samples, 4).");
     nb::class_<BatchTables>(
         module, "BatchTables",
         "Tables of a batch of 16 lanes: columns (3 n_features, 16): W, P, Z; rows (3 n_samples, 16): "
-        "S, SZ, SP;\nlanes (10, 16): bias, 4 theta, positive and negative factor, 3 reaches.")
+        "S, SZ, SP;\nlanes (14, 16): bias, 4 theta, positive and negative factor, 3 reaches, 4 theta of the shared "
+        "directions; their columns\n(n_features, 4) and scores (n_samples, 4).")
         .def(nb::init<ConstVector<float>, ConstVector<int32_t>, ConstVector<int32_t>, ConstVector<float>,
-                      ConstMatrix<bool>, ConstMatrix<float>, ConstMatrix<float>, ConstMatrix<float>>(),
+                      ConstMatrix<bool>, ConstMatrix<float>, ConstMatrix<float>, ConstMatrix<float>, ConstMatrix<float>,
+                      ConstMatrix<float>>(),
              nb::arg("data").noconvert(), nb::arg("indices").noconvert(), nb::arg("indptr").noconvert(),
              nb::arg("cost").noconvert(), nb::arg("positive").noconvert(), nb::arg("columns").noconvert(),
-             nb::arg("rows").noconvert(), nb::arg("lanes").noconvert())
+             nb::arg("rows").noconvert(), nb::arg("lanes").noconvert(), nb::arg("shared_columns").noconvert(),
+             nb::arg("shared_rows").noconvert())
         .def("dots", &batch_dots, nb::arg("sampled"), nb::arg("stride"), nb::arg("sz").noconvert(), nb::arg("isa"),
-             "SZ = X Z; returns lane, s, sz, sp, signed cost of the near rows, five numbers each.")
+             "SZ = X Z; returns lane, s, sz, sp, signed cost and 4 scores of the near rows, nine numbers each.")
         .def("search", &batch_search, nb::arg("sums").noconvert(), nb::arg("isa"),
              "Sums (15, 16) of the logistic search at theta.")
         .def("step", &batch_step, nb::arg("loss"), nb::arg("spread").noconvert(), nb::arg("scaling").noconvert(),
              nb::arg("columns").noconvert(), nb::arg("rows").noconvert(), nb::arg("sums").noconvert(), nb::arg("isa"),
-             "The step theta in all tables and the next direction; sums (10, 16): loss, bias_sum, curvature, zz, zp, "
-             "zw, pp,\npw, ww, gg.");
+             "The step theta in all tables and the next direction; sums (22, 16): loss, bias_sum, curvature, zz, zp, "
+             "zw, pp,\npw, ww, gg, 4 vz, 4 vp, 4 vw.");
     module.def("solve_batch", &solve_batch, nb::arg("data").noconvert(), nb::arg("indices").noconvert(),
                nb::arg("indptr").noconvert(), nb::arg("positive_rows").noconvert(),
                nb::arg("positive_indptr").noconvert(), nb::arg("row_weight").noconvert(), nb::arg("loss"),
