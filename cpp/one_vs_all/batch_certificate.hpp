@@ -74,7 +74,7 @@ class BatchCertificate {
     template <class Done>
     void run(Done done) {
         LabelBounds bounds[LANES];
-        kernels_.check_scores(args_);
+        kernels_.check_scores[wide()](args_);
         move_intercepts();
         fill_bounds(bounds);
         std::fill_n(W_.get(), store_.n_used * LANES, 0.0f);
@@ -96,6 +96,8 @@ class BatchCertificate {
     int count_ = 0;
     alignas(LINE_BYTES) double shift_[LANES] = {};
 
+    bool wide() const { return count_ > LANES / 2; }
+
     bool has_free_bias(int lane) const { return labels_[lane].label.has_bias && labels_[lane].label.bias_penalty == 0; }
 
     // argmin over t of Σ c max(0, 1 − y (s + t))², Newton on the piecewise linear derivative inside a bracket, for all
@@ -107,9 +109,9 @@ class BatchCertificate {
         std::fill_n(high, LANES, 1e300);
         std::fill_n(shift_, LANES, 0.0);
         for (int lane = 0; lane < count_; ++lane) open[lane] = has_free_bias(lane);
-        alignas(LINE_BYTES) double sums[4][LANES];
+        alignas(LINE_BYTES) double sums[4][LANES] = {};
         for (int step = 0; step < MAX_SHIFT_STEPS && std::count(open, open + LANES, true) > 0; ++step) {
-            kernels_.check_losses(args_, shift_, sums);
+            kernels_.check_losses[wide()](args_, shift_, sums);
             for (int lane = 0; lane < count_; ++lane) {
                 if (!open[lane]) continue;
                 const double derivative = sums[0][lane] - sums[1][lane], curvature = sums[2][lane], t = shift_[lane];
@@ -134,7 +136,7 @@ class BatchCertificate {
     void fill_bounds(LabelBounds *bounds) {
         alignas(LINE_BYTES) double rows[4][LANES], shrink[2][LANES], duals[2][LANES], columns[4][LANES];
         double imbalance[LANES] = {};
-        kernels_.check_losses(args_, shift_, rows);
+        kernels_.check_losses[wide()](args_, shift_, rows);
         std::fill_n(shrink[0], 2 * LANES, 1.0);
         for (int lane = 0; lane < count_; ++lane) {
             const double negative = rows[0][lane], positive = rows[1][lane];  // Σ α / 2
@@ -142,8 +144,8 @@ class BatchCertificate {
             if (has_free_bias(lane) && positive > negative) shrink[1][lane] = negative / positive;
             if (has_free_bias(lane) && positive < negative) shrink[0][lane] = positive / negative;
         }
-        kernels_.check_gradient(args_, shift_, shrink, duals);
-        kernels_.check_columns(args_, columns);
+        kernels_.check_gradient[wide()](args_, shift_, shrink, duals);
+        kernels_.check_columns[wide()](args_, columns);
         for (int lane = 0; lane < count_; ++lane) {
             const LabelProblem &label = labels_[lane].label;
             const double bias = labels_[lane].weights.bias, penalty = 0.5 * label.bias_penalty * bias * bias;

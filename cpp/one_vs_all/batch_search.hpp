@@ -41,19 +41,15 @@ template <class Loss>
 struct BatchLoss;
 template <>
 struct BatchLoss<SquaredHinge> {
-    static constexpr bool sparse = true;                 // rows beyond the margin do not count
-    static constexpr int n_directions = MAX_DIRECTIONS;  // shared ones included
+    static constexpr bool sparse = true;  // rows beyond the margin do not count
     static double start_bias(double share) { return 2 * share - 1; }
-    static auto gradient(const VectorKernels &kernels) { return kernels.batch_gradient; }
-    static auto features(const VectorKernels &kernels) { return kernels.batch_features; }
+    static auto gradient(const VectorKernels &kernels, bool shared) { return kernels.batch_gradient[shared]; }
 };
 template <>
 struct BatchLoss<Logistic> {
     static constexpr bool sparse = false;
-    static constexpr int n_directions = N_DIRECTIONS;
     static double start_bias(double share) { return std::log(share / (1 - share)); }
-    static auto gradient(const VectorKernels &kernels) { return kernels.logistic_gradient; }
-    static auto features(const VectorKernels &kernels) { return kernels.logistic_features; }
+    static auto gradient(const VectorKernels &kernels, bool) { return kernels.logistic_gradient; }
 };
 
 constexpr double BATCH_RULE_SHARE = 0.5;  // of the stop rule
@@ -74,7 +70,7 @@ constexpr double NEVER = 1e300;
 template <class Loss = SquaredHinge>
 class BatchSubspace {
   public:
-    // shared: null for a loss that does not use them.
+    // shared: null if the labels share no directions; never given with the logistic loss.
     BatchSubspace(const RowStore &store, const VectorKernels &kernels, const SharedDirections *shared = nullptr)
         : store_(store),
           kernels_(kernels),
@@ -87,6 +83,8 @@ class BatchSubspace {
         LaneTables &t = tables_;
         for (AlignedFloats *table : {&t.W, &t.P, &t.Z, &t.G}) *table = aligned_floats(store.n_used * LANES);
         for (AlignedFloats *table : {&t.S, &t.SZ, &t.SP}) *table = aligned_floats(store.n_rows * LANES);
+        const int64_t near_rows = (store.n_rows + LANES) / LANES * LANES;
+        for (AlignedFloats &near : near_) near = untouched_array<float>(NEAR_ARRAYS * near_rows);
         args_.sample_stride = std::max<int64_t>(1, store.n_rows / SAMPLE_OF_ROWS);
         measure_rows();
     }
@@ -121,11 +119,6 @@ class BatchSubspace {
         // Share of the last step to take back, see above.
         double step_back() const { return gg / (gg + gg_before); }
     };
-    // The near rows of one lane.
-    struct NearBuffer {
-        AlignedFloats data;
-        int64_t capacity = 0;
-    };
     const RowStore &store_;
     const VectorKernels &kernels_;
     const SharedDirections *shared_;
@@ -134,8 +127,10 @@ class BatchSubspace {
     std::vector<uint16_t> signs_;
     LaneTables tables_;
     Lane lanes_[LANES];
-    NearBuffer near_[LANES];
+    AlignedFloats near_[LANES];  // memory is used only as far as it is written
     BatchArgs args_;
+
+    bool shares() const { return shared_ != nullptr; }
 
     int n_free() const {
         return static_cast<int>(std::count_if(lanes_, lanes_ + LANES, [](const Lane &lane) { return !lane.busy; }));
@@ -154,11 +149,11 @@ class BatchSubspace {
         }
         for (int64_t k = 0; k < store_.n_cols && total_cost_ > 0; ++k) {
             spread_[k] = static_cast<float>(std::max(0.0, squares[k] - sum[k] * sum[k] / total_cost_));
-            if (shared_ != nullptr) continue;
+            if (shares()) continue;
             mean_row_[k] = static_cast<float>(sum[k] / total_cost_);
             mean_norm_ += static_cast<double>(mean_row_[k]) * mean_row_[k];
         }
-        if (shared_ != nullptr) return;
+        if (shares()) return;
         kernels_.row_dots(store_.n_rows, store_.start.data(), store_.entries.get(), mean_row_.data(),
                           mean_scores_.data());
     }
@@ -168,34 +163,36 @@ class BatchSubspace {
     bool refill(Next &next) {
         std::vector<int> fresh;
         bool more = true;
+        uint32_t keep = (1u << LANES) - 1;
+        alignas(LINE_BYTES) float bias[LANES] = {}, none[LANES] = {};
         for (int lane = 0; lane < LANES && more; ++lane) {
             if (lanes_[lane].busy) continue;
             more = next(lanes_[lane].candidate);
             if (more) fresh.push_back(lane);
         }
-        for (int lane : fresh) start(lane);
-        for (int64_t k = 0; k < store_.n_used; ++k) {
-            for (int lane : fresh) {
-                tables_.W[k * LANES + lane] = tables_.Z[k * LANES + lane] = 0;
-                tables_.P[k * LANES + lane] = mean_row_[k];
-            }
+        if (fresh.empty()) return more;
+        for (int lane : fresh) {
+            start(lane);
+            keep &= ~(1u << lane);
+            bias[lane] = lanes_[lane].bias;
         }
-        for (int64_t i = 0; i < store_.n_rows; ++i) {
-            for (int lane : fresh) {
-                tables_.S[i * LANES + lane] = lanes_[lane].bias;
-                tables_.SP[i * LANES + lane] = mean_scores_[i];
-            }
-        }
+        const float *mean_row = shares() ? nullptr : mean_row_.data();
+        kernels_.set_lanes(store_.n_used, keep, nullptr, none, tables_.W.get());
+        kernels_.set_lanes(store_.n_used, keep, mean_row, none, tables_.P.get());
+        kernels_.set_lanes(store_.n_used, keep, nullptr, none, tables_.Z.get());
+        kernels_.set_lanes(store_.n_rows, keep, nullptr, bias, tables_.S.get());
+        kernels_.set_lanes(store_.n_rows, keep, shares() ? nullptr : mean_scores_.data(), none, tables_.SP.get());
         for (int lane : fresh) set_first_direction(lane);
-        for (int64_t k = 0; k < store_.n_used; ++k) {
-            for (int lane : fresh) {
-                const double z = tables_.Z[k * LANES + lane];
-                lanes_[lane].products.zz += z * z;
-                lanes_[lane].products.zp += z * mean_row_[k];
-                for (int j = 0; shared_ != nullptr && j < N_SHARED; ++j) {
-                    lanes_[lane].products.vz[j] += z * shared_->columns[k * N_SHARED + j];
-                }
-            }
+        FeatureArgs args{};
+        args.n_cols = store_.n_used;
+        args.shared = shares() ? shared_->columns.data() : mean_row;
+        tables_.connect(args);
+        kernels_.first_products[shares()](args);
+        for (int lane : fresh) {
+            SubspaceProducts &products = lanes_[lane].products;
+            products.zz = args.zz[lane];
+            for (int j = 0; shares() && j < N_SHARED; ++j) products.vz[j] = args.vz[j][lane];
+            if (!shares()) products.zp = args.vz[0][lane];
         }
         return more;
     }
@@ -239,7 +236,7 @@ class BatchSubspace {
         args_.start = store_.start.data();
         args_.cost = store_.cost.data();
         args_.signs = signs_.data();
-        if (shared_ != nullptr) args_.shared = shared_->scores.data();
+        if (shares()) args_.shared = shared_->scores.data();
         tables_.connect(args_);
         args_.searched = args_.sampled = 0;
         for (int lane = 0; lane < LANES; ++lane) {
@@ -247,43 +244,25 @@ class BatchSubspace {
             args_.searched |= static_cast<uint32_t>(lanes_[lane].busy && BatchLoss<Loss>::sparse) << lane;
             args_.sampled |= static_cast<uint32_t>(sampled) << lane;
             args_.bias[lane] = lanes_[lane].bias;
-            args_.near[lane].count = 0;
+            args_.near[lane] = {near_[lane].get(), 0};
             if (!lanes_[lane].busy) args_.positive_factor[lane] = args_.negative_factor[lane] = 0;
             args_.search_factor[lane] =
                 args_.negative_factor[lane] * (sampled ? static_cast<float>(args_.sample_stride) : 1.0f);
         }
         for (int64_t begin = 0; begin < store_.n_rows; begin += BATCH_ROWS) {
-            for (int lane = 0; lane < LANES; ++lane) make_room(lane);
-            kernels_.batch_dots(args_, begin, std::min(store_.n_rows, begin + BATCH_ROWS));
+            kernels_.batch_dots[shares()](args_, begin, std::min(store_.n_rows, begin + BATCH_ROWS));
         }
     }
 
-    // Makes room for one more block of near rows and the padding.
-    void make_room(int lane) {
-        NearRows &near = args_.near[lane];
-        NearBuffer &buffer = near_[lane];
-        const int64_t wanted = near.count + BATCH_ROWS + LANES;
-        if (((args_.searched >> lane) & 1) && wanted > buffer.capacity) {
-            const int64_t roomy = std::max(wanted, std::min(wanted + wanted / 2, store_.n_rows + LANES));
-            const int64_t capacity = (roomy + LANES) / LANES * LANES;
-            AlignedFloats data = untouched_array<float>(NEAR_ARRAYS * capacity);
-            if (near.count > 0)
-                std::copy_n(near.blocks, NearRows::at(near.count) + (NEAR_ARRAYS - 1) * LANES, data.get());
-            buffer.data = std::move(data);
-            buffer.capacity = capacity;
-        }
-        near.blocks = buffer.data.get();
-    }
-
-    using Search = SubspaceSearch<BatchLoss<Loss>::n_directions>;
-    Search begin_search(int lane) {
+    template <int N>
+    SubspaceSearch<N> begin_search(int lane) {
         Lane &state = lanes_[lane];
-        bool use[MAX_DIRECTIONS];
-        std::fill_n(use, MAX_DIRECTIONS, state.busy);
+        bool use[N];
+        std::fill_n(use, N, state.busy);
         use[2] = state.busy && state.iteration >= SOLO_ITERATIONS;
         use[3] = state.busy && state.candidate.label.has_bias;
         state.products.bias = state.bias;
-        Search search;
+        SubspaceSearch<N> search;
         search.begin(state.products, use);
         return search;
     }
@@ -300,26 +279,33 @@ class BatchSubspace {
                 continue;
             }
             NearRows &near = args_.near[lane];
-            const SearchRows rows = near.view();
-            for (int64_t k = near.count; k < rows.n; ++k) {
+            for (int64_t k = near.count; k < near.view(shares()).n; ++k) {
                 for (int array = 0; array < NEAR_ARRAYS; ++array) near.blocks[NearRows::at(k) + array * LANES] = 0;
             }
-            Search search = begin_search(lane);
-            double sums[MAX_SEARCH_SUMS];
-            do {
-                kernels_.search_sums(rows, state.bias, search.theta(), sums);
-            } while (!search.absorb(sums));
-            std::copy_n(search.theta(), BatchLoss<Loss>::n_directions, state.theta);
+            shares() ? search_near<MAX_DIRECTIONS>(lane) : search_near<N_DIRECTIONS>(lane);
         }
+    }
+
+    template <int N>
+    void search_near(int lane) {
+        Lane &state = lanes_[lane];
+        SearchRows rows = args_.near[lane].view(shares());
+        SubspaceSearch<N> search = begin_search<N>(lane);
+        double sums[n_search_sums(N)];
+        do {
+            rows.with_hessian = search.wants_hessian();
+            kernels_.search_sums(rows, state.bias, search.theta(), sums);
+        } while (!search.absorb(sums));
+        std::copy_n(search.theta(), N, state.theta);
     }
 
     // All lanes side by side; a lane that is done waits for the last one.
     void search_all_rows() {
-        Search searches[LANES];
+        SubspaceSearch<> searches[LANES];
         bool done[LANES];
         int n_open = LANES;
         for (int lane = 0; lane < LANES; ++lane) {
-            searches[lane] = begin_search(lane);
+            searches[lane] = begin_search<N_DIRECTIONS>(lane);
             done[lane] = !lanes_[lane].busy;
             n_open -= done[lane];
         }
@@ -350,7 +336,7 @@ class BatchSubspace {
             args_.loss[lane] = args_.bias_sum[lane] = args_.curvature[lane] = args_.largest_move[lane] = 0;
         }
         for (int64_t begin = 0; begin < store_.n_rows; begin += BATCH_ROWS) {
-            BatchLoss<Loss>::gradient(kernels_)(args_, begin, std::min(store_.n_rows, begin + BATCH_ROWS));
+            BatchLoss<Loss>::gradient(kernels_, shares())(args_, begin, std::min(store_.n_rows, begin + BATCH_ROWS));
         }
         for (int lane = 0; lane < LANES; ++lane) {
             Lane &state = lanes_[lane];
@@ -369,23 +355,26 @@ class BatchSubspace {
         FeatureArgs args{};
         args.n_cols = store_.n_used;
         args.spread = spread_.data();
-        if (shared_ != nullptr) args.shared = shared_->columns.data();
+        if (shares()) args.shared = shared_->columns.data();
         tables_.connect(args);
         std::copy(&args_.theta[0][0], &args_.theta[0][0] + MAX_DIRECTIONS * LANES, &args.theta[0][0]);
         for (int lane = 0; lane < LANES; ++lane) {
             const double share = total_cost_ > 0 ? lanes_[lane].curvature / total_cost_ : 0.0;
             args.scaling[lane] = static_cast<float>(DIAGONAL_SHARE * share);
         }
-        BatchLoss<Loss>::features(kernels_)(args);
+        kernels_.batch_features[shares()](args);
         for (int lane = 0; lane < LANES; ++lane) {
             Lane &state = lanes_[lane];
-            state.products = {args.zz[lane], args.zp[lane], args.zw[lane], args.pp[lane],
-                              args.pw[lane], args.ww[lane], 0.0,           state.products.bias_penalty};
-            for (int j = 0; j < N_SHARED; ++j) {
-                state.products.vz[j] = args.vz[j][lane];
-                state.products.vp[j] = args.vp[j][lane];
-                state.products.vw[j] = args.vw[j][lane];
+            SubspaceProducts products{args.zz[lane], args.zp[lane], args.zw[lane], args.pp[lane],
+                                      args.pw[lane], args.ww[lane], 0.0,           state.products.bias_penalty};
+            for (int j = 0; j < N_SHARED; ++j) {  // p and w moved in the span of directions with known products
+                const SubspaceProducts &old = state.products;
+                products.vz[j] = args.vz[j][lane];
+                products.vp[j] = state.theta[0] * old.vz[j] + state.theta[1] * old.vp[j] + state.theta[2] * old.vw[j] +
+                                 state.theta[N_DIRECTIONS + j];
+                products.vw[j] = old.vw[j] + products.vp[j];
             }
+            state.products = products;
             state.gg_before = state.gg;
             state.gg = args.gg[lane];
             ++state.iteration;

@@ -186,7 +186,7 @@ class FastOneVsAll {
     RowStore store_;
     LabelSetup setup_;
     FastShared shared_;
-    std::unique_ptr<const SharedDirections> directions_;  // found when the first batch needs them
+    std::unique_ptr<const SharedDirections> directions_;  // of long rows, found when the first batch needs them
     LabelBlock labels_{};
     GivenStart start_;
     std::vector<std::unique_ptr<StoredLabel>> stored_;  // from the start of a label until it is handed over
@@ -196,11 +196,20 @@ class FastOneVsAll {
 
     // The work area of one thread.
     struct Worker {
-        LabelScheduler scheduler;
+        const FastShared &shared;
         ModelWriter writer;
         std::vector<double> scratch;
-        explicit Worker(const FastShared &shared)
-            : scheduler(shared), writer(shared.store, shared.prune), scratch(shared.store.n_cols, 0.0) {}
+        explicit Worker(const FastShared &given)
+            : shared(given), writer(given.store, given.prune), scratch(given.store.n_cols, 0.0) {}
+
+        // Made when it is first needed: a fit of frequent labels may do without.
+        LabelScheduler &scheduler() {
+            if (!scheduler_) scheduler_ = std::make_unique<LabelScheduler>(shared);
+            return *scheduler_;
+        }
+
+      private:
+        std::unique_ptr<LabelScheduler> scheduler_;
     };
 
     // Sets: labels_, start_. Resets what is finished and the usual intercept.
@@ -249,7 +258,8 @@ class FastOneVsAll {
             const int64_t share = (queue->left() + n_threads - 1) / n_threads;
             queue->lanes = static_cast<int>(std::min<int64_t>(SCAN_LANES, std::max(share, FEWEST_IN_BATCH)));
         }
-        if (n_frequent > 0 && !frequent.whole && directions_ == nullptr) {
+        const bool long_rows = store_.nnz() >= SHARED_ROW_LENGTH * store_.n_rows;
+        if (n_frequent > 0 && !frequent.whole && long_rows && directions_ == nullptr) {
             directions_ = std::make_unique<const SharedDirections>(find_shared_directions(store_, shared_.kernels));
         }
         parallel_for(n_threads, n_threads, [&](int, int64_t number) {
@@ -273,7 +283,7 @@ class FastOneVsAll {
 
     void run_singles(LabelQueue &queue, Worker &worker) {
         if (queue.empty()) return;
-        worker.scheduler.run(
+        worker.scheduler().run(
             stop_, queue.lanes, [&](Candidate &c) { return next(queue, worker, c); },
             [&](const FinishedLabel &done) { keep(done, worker, *stored_[done.index]); });
     }
@@ -305,7 +315,8 @@ class FastOneVsAll {
                 if (certificate.full()) check();
             });
         if (!stop_ && !certificate.empty()) check();
-        worker.scheduler.run(
+        if (waiting.empty()) return;
+        worker.scheduler().run(
             stop_, SCAN_LANES,
             [&](Candidate &c) {
                 if (waiting.empty()) return false;

@@ -49,6 +49,7 @@ WIDEMARGIN_INLINE void set_factors(const BatchArgs &args, NearBits &bits) {
 }
 
 // Copies one row into the list of rows that a lane's search looks at.
+template <int SHARED>
 WIDEMARGIN_INLINE void add_near(BatchArgs &args, int64_t i, int lane, const NearBits &bits) {
     const int64_t from = i * LANES + lane;
     NearRows &near = args.near[lane];
@@ -57,15 +58,16 @@ WIDEMARGIN_INLINE void add_near(BatchArgs &args, int64_t i, int lane, const Near
     at[LANES] = args.SZ[from];
     at[2 * LANES] = args.SP[from];
     at[3 * LANES] = args.cost[i] * bits.factor[(args.signs[i] >> lane) & 1][lane];
-    for (int j = 0; j < N_SHARED; ++j) at[(4 + j) * LANES] = args.shared[i * N_SHARED + j];
+    for (int j = 0; j < SHARED; ++j) at[(4 + j) * LANES] = args.shared[i * SHARED + j];
 }
 
 // Copies the near rows of [begin, end). The number of bits per row is unpredictable, so four rows are taken at a time.
+template <int SHARED>
 WIDEMARGIN_INLINE void add_all_near(BatchArgs &args, int64_t begin, int64_t end, const NearBits &bits) {
     for (int64_t i = begin; i < end; i += ROWS_IN_WORD) {
         for (uint64_t word = bits.words[(i - begin) / ROWS_IN_WORD]; word != 0; word &= word - 1) {
             const int place = __builtin_ctzll(word);
-            add_near(args, i + place / LANES, place % LANES, bits);
+            add_near<SHARED>(args, i + place / LANES, place % LANES, bits);
         }
     }
 }
@@ -91,6 +93,7 @@ WIDEMARGIN_INLINE uint32_t dot_row(const BatchArgs &args, int64_t i, const V *li
 // A row takes part in a lane's search if its margin may fall below 1, judging by the last step. The row's own moves
 // along z and p are a better guide than the largest move of all rows, which selects twice as many. In a sampled lane,
 // negatives outside the sample are skipped.
+template <int SHARED>
 static void batch_dots(BatchArgs &args, int64_t begin, int64_t end) {
     const RowEntry *entries = args.entries;  // local copies so that they are not reloaded after every store
     const int64_t *start = args.start;
@@ -115,7 +118,7 @@ static void batch_dots(BatchArgs &args, int64_t begin, int64_t end) {
             if (to_sample == 0) to_sample = args.sample_stride;
             near.words[(i - block) / ROWS_IN_WORD] |= bits << ((i - block) % ROWS_IN_WORD * LANES);
         }
-        add_all_near(args, block, stop, near);
+        add_all_near<SHARED>(args, block, stop, near);
     }
 }
 
@@ -256,7 +259,7 @@ static void batch_search(const BatchArgs &args, int64_t begin, int64_t end, doub
     }
 }
 
-// One part of the lanes over columns [begin, end), with seven sums and three per shared direction.
+// One part of the lanes over columns [begin, end), with seven sums and one per shared direction.
 template <int SHARED>
 WIDEMARGIN_INLINE void feature_block(const FeatureArgs &args, int part, int64_t begin, int64_t end, V *sums) {
     const int at = part * WIDTH;
@@ -278,19 +281,15 @@ WIDEMARGIN_INLINE void feature_block(const FeatureArgs &args, int part, int64_t 
         sums[0] += direction * direction, sums[1] += direction * step, sums[2] += direction * now;
         sums[3] += step * step, sums[4] += step * now, sums[5] += now * now;
         sums[6] += descent * descent;
-        for (int j = 0; j < SHARED; ++j) {
-            sums[7 + 3 * j] += v[j] * direction, sums[8 + 3 * j] += v[j] * step, sums[9 + 3 * j] += v[j] * now;
-        }
+        for (int j = 0; j < SHARED; ++j) sums[7 + j] += v[j] * direction;
     }
 }
 
 template <int SHARED>
 static void batch_features(FeatureArgs &args) {
-    constexpr int N_TOTALS = 7 + 3 * SHARED;
+    constexpr int N_TOTALS = 7 + SHARED;
     double *totals[N_TOTALS] = {args.zz, args.zp, args.zw, args.pp, args.pw, args.ww, args.gg};
-    for (int j = 0; j < SHARED; ++j) {
-        totals[7 + 3 * j] = args.vz[j], totals[8 + 3 * j] = args.vp[j], totals[9 + 3 * j] = args.vw[j];
-    }
+    for (int j = 0; j < SHARED; ++j) totals[7 + j] = args.vz[j];
     for (double *row : totals) std::fill_n(row, LANES, 0.0);
     for (int64_t begin = 0; begin < args.n_cols; begin += FLUSH_ROWS) {
         const int64_t end = std::min(args.n_cols, begin + FLUSH_ROWS);
@@ -304,8 +303,40 @@ static void batch_features(FeatureArgs &args) {
     }
 }
 
+static void set_lanes(int64_t n, uint32_t keep, const float *by_line, const float *by_lane, float *table) {
+    for (int part = 0; part < PARTS; ++part) {
+        const M kept = lane_mask(keep, part);
+        const V lane = load(by_lane + part * WIDTH);
+        for (int64_t i = 0; i < n; ++i) {
+            float *at = table + i * LANES + part * WIDTH;
+            store(at, blend(kept, load(at), lane + (by_line == nullptr ? 0.0f : by_line[i])));
+        }
+    }
+}
+
+template <int SHARED>
+static void first_products(FeatureArgs &args) {
+    std::fill_n(args.zz, LANES, 0.0);
+    std::fill_n(args.vz[0], N_SHARED * LANES, 0.0);
+    for (int64_t begin = 0; begin < args.n_cols; begin += FLUSH_ROWS) {
+        const int64_t end = std::min(args.n_cols, begin + FLUSH_ROWS);
+        for (int part = 0; part < PARTS; ++part) {
+            V sums[1 + SHARED] = {};
+            for (int64_t k = begin; k < end; ++k) {
+                const V z = load(args.Z + k * LANES + part * WIDTH);
+                sums[0] += z * z;
+                for (int j = 0; j < SHARED; ++j) sums[1 + j] += args.shared[k * SHARED + j] * z;
+            }
+            for (int k = 0; k < WIDTH; ++k) {
+                args.zz[part * WIDTH + k] += sums[0][k];
+                for (int j = 0; j < SHARED; ++j) args.vz[j][part * WIDTH + k] += sums[1 + j][k];
+            }
+        }
+    }
+}
+
 static void power_step(const PowerArgs &args) {
-    for (int64_t i = 0; i < args.n_rows; ++i) {
+    for (int64_t i = 0; i < args.n_rows; i += args.stride) {
         const RowEntry *e = args.entries + args.start[i], *end = args.entries + args.start[i + 1];
         V line[PARTS];
         row_line(e, end, args.Z, line);

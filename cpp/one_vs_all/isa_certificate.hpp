@@ -5,7 +5,9 @@
 namespace widemargin {
 namespace WIDEMARGIN_ISA_NAME {
 
-constexpr int HALF = WIDTH / 2, HALVES = LANES / HALF;  // doubles in a vector, and vectors in a line
+// Doubles in a vector, and vectors in a line. Kernels exist for all lanes and for the first half of them: the last
+// labels of a fit seldom fill a line. USED is the number of vectors.
+constexpr int HALF = WIDTH / 2, HALVES = LANES / HALF;
 typedef double D __attribute__((vector_size(4 * WIDEMARGIN_ISA_WIDTH), may_alias));
 typedef int64_t DM __attribute__((vector_size(4 * WIDEMARGIN_ISA_WIDTH), may_alias));
 typedef float F __attribute__((vector_size(2 * WIDEMARGIN_ISA_WIDTH), may_alias));
@@ -38,38 +40,39 @@ WIDEMARGIN_INLINE double exact_value(const CheckArgs &args, int64_t k) {
 }
 
 // line += x W[col], or of the kept weights only
-template <bool KEPT>
+template <int USED, bool KEPT>
 WIDEMARGIN_INLINE void add_exact_entry(const CheckArgs &args, int64_t k, D *line) {
     __builtin_prefetch(args.W + static_cast<size_t>(args.entries[k + PREFETCH_ENTRIES].col) * LANES);
     const float *w = args.W + static_cast<size_t>(args.entries[k].col) * LANES;
     const double x = exact_value(args, k);
-    for (int part = 0; part < HALVES; ++part) {
+    for (int part = 0; part < USED; ++part) {
         const F half = load_half(w + part * HALF);
         line[part] += x * to_doubles(KEPT ? kept_half(half, args.least_kept) : half);
     }
 }
 
 // line = bias + Σ_k x_k W[col_k] for row i, in two chains of additions
-template <bool KEPT>
+template <int USED, bool KEPT>
 WIDEMARGIN_INLINE void exact_line(const CheckArgs &args, int64_t i, D *line) {
-    D odd[HALVES] = {};
-    for (int part = 0; part < HALVES; ++part) line[part] = load_doubles(args.bias + part * HALF);
+    D odd[USED] = {};
+    for (int part = 0; part < USED; ++part) line[part] = load_doubles(args.bias + part * HALF);
     int64_t k = args.start[i];
     const int64_t end = args.start[i + 1];
     for (; k + 2 <= end; k += 2) {
-        add_exact_entry<KEPT>(args, k, line);
-        add_exact_entry<KEPT>(args, k + 1, odd);
+        add_exact_entry<USED, KEPT>(args, k, line);
+        add_exact_entry<USED, KEPT>(args, k + 1, odd);
     }
-    if (k < end) add_exact_entry<KEPT>(args, k, line);
-    for (int part = 0; part < HALVES; ++part) line[part] += odd[part];
+    if (k < end) add_exact_entry<USED, KEPT>(args, k, line);
+    for (int part = 0; part < USED; ++part) line[part] += odd[part];
 }
 
 // S = X W + bias
+template <int USED>
 static void check_scores(const CheckArgs &args) {
     for (int64_t i = 0; i < args.n_rows; ++i) {
-        D line[HALVES];
-        exact_line<false>(args, i, line);
-        for (int part = 0; part < HALVES; ++part) store_doubles(args.S + i * LANES + part * HALF, line[part]);
+        D line[USED];
+        exact_line<USED, false>(args, i, line);
+        for (int part = 0; part < USED; ++part) store_doubles(args.S + i * LANES + part * HALF, line[part]);
     }
 }
 
@@ -86,8 +89,9 @@ WIDEMARGIN_INLINE RowSide side_of(const CheckArgs &args, int64_t i, int part) {
 
 // With m = max(0, 1 − y (S + t)): Σ c m of the negatives, Σ c m of the positives, Σ c of the rows with m > 0, and Σ c
 // m².
+template <int USED>
 static void check_losses(const CheckArgs &args, const double *shift, double (*sums)[LANES]) {
-    for (int part = 0; part < HALVES; ++part) {
+    for (int part = 0; part < USED; ++part) {
         const D t = load_doubles(shift + part * HALF), none{};
         D negative{}, positive{}, curvature{}, loss{};
         for (int64_t i = 0; i < args.n_rows; ++i) {
@@ -105,6 +109,7 @@ static void check_losses(const CheckArgs &args, const double *shift, double (*su
 }
 
 // U += a x for row i
+template <int USED>
 WIDEMARGIN_INLINE void add_exact_row(const CheckArgs &args, int64_t i, const D *a) {
     for (int64_t k = args.start[i]; k < args.start[i + 1]; ++k) {
         const double *ahead = args.U + static_cast<size_t>(args.entries[k + PREFETCH_ENTRIES].col) * LANES;
@@ -112,7 +117,7 @@ WIDEMARGIN_INLINE void add_exact_row(const CheckArgs &args, int64_t i, const D *
         __builtin_prefetch(ahead + LINE_BYTES / sizeof(double), 1);
         double *u = args.U + static_cast<size_t>(args.entries[k].col) * LANES;
         const double x = exact_value(args, k);
-        for (int part = 0; part < HALVES; ++part) {
+        for (int part = 0; part < USED; ++part) {
             store_doubles(u + part * HALF, load_doubles(u + part * HALF) + x * a[part]);
         }
     }
@@ -120,15 +125,16 @@ WIDEMARGIN_INLINE void add_exact_row(const CheckArgs &args, int64_t i, const D *
 
 // U = Σ y α x with α = 2 c max(0, 1 − y (S + t)) shrunk by side, and the sums of α − α² / (4 c) and of the loss of the
 // kept weights, whose scores differ from S by at most prune ‖x‖₁: rows beyond that are not scored again.
+template <int USED>
 static void check_gradient(const CheckArgs &args, const double *shift, const double (*shrink)[LANES],
                            double (*sums)[LANES]) {
-    D conjugates[HALVES] = {}, kept_loss[HALVES] = {};
+    D conjugates[USED] = {}, kept_loss[USED] = {};
     const D none{};
     for (int64_t i = 0; i < args.n_rows; ++i) {
         const double reach = args.prune * args.l1_norm[i];
-        D a[HALVES];
+        D a[USED];
         DM active{}, near{};
-        for (int part = 0; part < HALVES; ++part) {
+        for (int part = 0; part < USED; ++part) {
             const RowSide row = side_of(args, i, part);
             const D t = load_doubles(shift + part * HALF);
             const D m = 1.0 - row.y * (load_doubles(args.S + i * LANES + part * HALF) + t);
@@ -143,25 +149,26 @@ static void check_gradient(const CheckArgs &args, const double *shift, const dou
         }
         if (!any_of(near)) continue;
         if (args.prune > 0) {
-            D line[HALVES];
-            exact_line<true>(args, i, line);
-            for (int part = 0; part < HALVES; ++part) {
+            D line[USED];
+            exact_line<USED, true>(args, i, line);
+            for (int part = 0; part < USED; ++part) {
                 const RowSide row = side_of(args, i, part);
                 const D m = 1.0 - row.y * (line[part] + load_doubles(shift + part * HALF));
                 kept_loss[part] += where(m > none, row.cost * m * m);
             }
         }
-        if (any_of(active)) add_exact_row(args, i, a);
+        if (any_of(active)) add_exact_row<USED>(args, i, a);
     }
-    for (int part = 0; part < HALVES; ++part) {
+    for (int part = 0; part < USED; ++part) {
         store_doubles(sums[0] + part * HALF, conjugates[part]);
         store_doubles(sums[1] + part * HALF, kept_loss[part]);
     }
 }
 
 // ‖W‖², ‖kept W‖², ‖U‖² and ‖W − U‖²: the rows of `sums`. U = 0.
+template <int USED>
 static void check_columns(const CheckArgs &args, double (*sums)[LANES]) {
-    for (int part = 0; part < HALVES; ++part) {
+    for (int part = 0; part < USED; ++part) {
         D all{}, kept{}, dual{}, residual{};
         for (int64_t k = 0; k < args.n_cols; ++k) {
             const F half = load_half(args.W + k * LANES + part * HALF);

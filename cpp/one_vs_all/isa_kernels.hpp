@@ -115,13 +115,13 @@ static void all_search_sums(const SearchRows &rows, float bias, const float *the
         }
         for (int j = 0; j < MAX_DIRECTIONS; ++j) sums[j] += total(gradient[j]);
         sums[MAX_SEARCH_SUMS - 1] += total(loss);
+        if (!rows.with_hessian) continue;
         auto row = [&](int64_t i, V *v) {
             directions(i, v);
             return load(curvature + (i - block));
         };
         add_hessian<0, 2>(block, stop, row, sums);
-        add_hessian<2, 4>(block, stop, row, sums);
-        add_hessian<4, MAX_DIRECTIONS>(block, stop, row, sums);
+        add_hessian<2, MAX_DIRECTIONS>(block, stop, row, sums);
     }
 }
 
@@ -238,18 +238,19 @@ inline const VectorKernels &kernels() {
                                      direction_products,
                                      row_dots,
                                      pair_dots,
-                                     batch_dots,
-                                     batch_gradient<SquaredHingeRows, N_SHARED>,
-                                     batch_features<N_SHARED>,
+                                     {batch_dots<0>, batch_dots<N_SHARED>},
+                                     {batch_gradient<SquaredHingeRows, 0>, batch_gradient<SquaredHingeRows, N_SHARED>},
+                                     {batch_features<0>, batch_features<N_SHARED>},
+                                     set_lanes,
+                                     {first_products<1>, first_products<N_SHARED>},
                                      power_step,
                                      gram,
                                      batch_search<LogisticRows>,
                                      batch_gradient<LogisticRows, 0>,
-                                     batch_features<0>,
-                                     check_scores,
-                                     check_losses,
-                                     check_gradient,
-                                     check_columns};
+                                     {check_scores<HALVES / 2>, check_scores<HALVES>},
+                                     {check_losses<HALVES / 2>, check_losses<HALVES>},
+                                     {check_gradient<HALVES / 2>, check_gradient<HALVES>},
+                                     {check_columns<HALVES / 2>, check_columns<HALVES>}};
     return table;
 }
 

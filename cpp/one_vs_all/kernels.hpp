@@ -71,6 +71,7 @@ struct SearchRows {
     int64_t n, stride;
     const float *s, *sz, *sp, *signed_cost;
     const float *shared = nullptr;  // scores of the shared directions, LANES apart; null if they are not searched
+    bool with_hessian = true;       // false, with shared directions: only the gradient is wanted
 };
 
 // Rows of one lane's subspace search, those that are active or near the margin: s, sz, sp, signed cost and the scores
@@ -84,9 +85,15 @@ struct NearRows {
         const uint64_t place = static_cast<uint64_t>(k);  // unsigned so that divisions are shifts
         return static_cast<int64_t>(place / LANES * NEAR_STRIDE + place % LANES);
     }
-    SearchRows view() const {
+    SearchRows view(bool shared) const {
         const int64_t n = (count + LANES - 1) / LANES * LANES;
-        return {n, NEAR_STRIDE, blocks, blocks + LANES, blocks + 2 * LANES, blocks + 3 * LANES, blocks + 4 * LANES};
+        return {n,
+                NEAR_STRIDE,
+                blocks,
+                blocks + LANES,
+                blocks + 2 * LANES,
+                blocks + 3 * LANES,
+                shared ? blocks + 4 * LANES : nullptr};
     }
 };
 
@@ -127,12 +134,12 @@ struct FeatureArgs {
     alignas(LINE_BYTES) float scaling[LANES];
     double zz[LANES], zp[LANES], zw[LANES], pp[LANES], pw[LANES], ww[LANES];
     double gg[LANES];  // ‖G − W‖²
-    double vz[N_SHARED][LANES], vp[N_SHARED][LANES], vw[N_SHARED][LANES];
+    double vz[N_SHARED][LANES];
 };
 
 // One step of the power method on 16 vectors (one_vs_all/shared_directions.hpp).
 struct PowerArgs {
-    int64_t n_rows;
+    int64_t n_rows, stride;  // every stride-th row takes part
     const RowEntry *entries;
     const int64_t *start;
     const float *cost;  // (n_rows,)
@@ -193,12 +200,17 @@ struct VectorKernels {
     // out = x · v in double for two vectors at once, with v₀ and v₁ of a column side by side; exact: the values of x,
     // or null
     void (*pair_dots)(const RowView &row, const double *exact, const float *pairs, double *out);
+    // The kernels of a batch exist without [0] and with [1] shared directions.
     // SZ = X Z, and the rows near the margin of each lane, for rows [begin, end)
-    void (*batch_dots)(BatchArgs &args, int64_t begin, int64_t end);
+    void (*batch_dots[2])(BatchArgs &args, int64_t begin, int64_t end);
     // the step θ in S and SP, then G += X' (−c φ' y), for rows [begin, end)
-    void (*batch_gradient)(BatchArgs &args, int64_t begin, int64_t end);
+    void (*batch_gradient[2])(BatchArgs &args, int64_t begin, int64_t end);
     // the step θ in W and P, Z = (G − W) / (1 + scaling spread), G = 0, and all inner products
-    void (*batch_features)(FeatureArgs &args);
+    void (*batch_features[2])(FeatureArgs &args);
+    // the lanes that are not in `keep` become by_line_i + by_lane; by_line: null for zeros
+    void (*set_lanes)(int64_t n, uint32_t keep, const float *by_line, const float *by_lane, float *table);
+    // zz and vz of all lanes, with one or N_SHARED directions in args.shared
+    void (*first_products[2])(FeatureArgs &args);
     // SZ = X Z, G += X' (c X Z)
     void (*power_step)(const PowerArgs &args);
     // out += Σ_i c_i t_i t_i' for the lines t_i of a table; cost: null for ones
@@ -206,16 +218,16 @@ struct VectorKernels {
     // The logistic loss: the sums of a search over rows [begin, end) for all lanes, (N_SEARCH_SUMS, LANES); gradient.
     void (*logistic_search)(const BatchArgs &args, int64_t begin, int64_t end, double (*sums)[LANES]);
     void (*logistic_gradient)(BatchArgs &args, int64_t begin, int64_t end);
-    void (*logistic_features)(FeatureArgs &args);  // without shared directions
+    // The kernels of a certificate exist for 8 [0] and for 16 lanes [1].
     // S = X W + bias
-    void (*check_scores)(const CheckArgs &args);
+    void (*check_scores[2])(const CheckArgs &args);
     // with m = max(0, 1 − y (S + shift)): Σ c m of the negatives and of the positives, Σ c where m > 0, Σ c m²
-    void (*check_losses)(const CheckArgs &args, const double *shift, double (*sums)[LANES]);
+    void (*check_losses[2])(const CheckArgs &args, const double *shift, double (*sums)[LANES]);
     // U = Σ y α x, α shrunk by side (negatives, positives); Σ (α − α² / (4 c)), and the loss of the kept weights
-    void (*check_gradient)(const CheckArgs &args, const double *shift, const double (*shrink)[LANES],
-                           double (*sums)[LANES]);
+    void (*check_gradient[2])(const CheckArgs &args, const double *shift, const double (*shrink)[LANES],
+                              double (*sums)[LANES]);
     // ‖W‖², ‖kept W‖², ‖U‖², ‖W − U‖²; then U = 0
-    void (*check_columns)(const CheckArgs &args, double (*sums)[LANES]);
+    void (*check_columns[2])(const CheckArgs &args, double (*sums)[LANES]);
 };
 
 }  // namespace widemargin

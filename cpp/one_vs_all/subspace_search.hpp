@@ -17,7 +17,7 @@
 namespace widemargin {
 
 constexpr int N_DIRECTIONS = 4;  // z, p, w, intercept
-constexpr int N_SHARED = 4;      // directions that the labels of a batch share
+constexpr int N_SHARED = 2;      // directions that the labels of a batch share
 constexpr int MAX_DIRECTIONS = N_DIRECTIONS + N_SHARED;
 // gradient, upper triangle of the Hessian, loss
 constexpr int n_search_sums(int n) { return n + n * (n + 1) / 2 + 1; }
@@ -26,6 +26,10 @@ constexpr int MAX_SEARCH_SUMS = n_search_sums(MAX_DIRECTIONS);
 
 constexpr double SEARCH_REDUCTION = 0.07;  // of the scaled gradient; a looser value costs more iterations than it saves
 constexpr int MAX_SEARCH_PASSES = 8;
+// With shared directions, a pass with the Hessian costs three times one without: the second Hessian is kept while the
+// gradient falls quickly. That takes 0.2 to 0.5 passes more per search.
+constexpr int HESSIAN_PASSES = 2;
+constexpr double SLOW_SHARE = 0.3;
 constexpr double LARGEST_STEP = 1e18;    // its square is still a float
 constexpr int SOLO_ITERATIONS = 2;       // iterations from zero in which w is collinear with p
 constexpr double SEARCH_RIDGE = 1e-5;    // relative to the diagonal; directions may be nearly collinear
@@ -44,38 +48,50 @@ class SubspaceSearch {
   public:
     // use[j]: whether direction j takes part.
     void begin(const SubspaceProducts &products, const bool *use) {
-        products_ = products;
+        for (int j = 0; j < N; ++j) {
+            for (int k = j; k < N; ++k) quadratic_[j][k] = quadratic_[k][j] = product(products, j, k);
+            linear_[j] = j == 3 ? products.bias_penalty * products.bias : quadratic_[j][2];
+        }
         std::copy(use, use + N, use_);
         std::fill_n(base_, N, 0.0);
         std::fill_n(step_, N, 0.0);
         passes_ = 0;
+        wants_hessian_ = true;
         set_trial();
     }
     const float *theta() const { return trial_; }
 
+    // Whether the next sums must contain the Hessian.
+    bool wants_hessian() const { return wants_hessian_; }
+
     // sums: Σ c m y v_j (N), Σ c v_j v_k upper triangle, Σ c m² over active rows at theta(). True when done.
     bool absorb(const double *sums) {
-        double gradient[N], H[N][N];
-        derivatives(sums, gradient, H);
+        double gradient[N];
+        if (wants_hessian_) set_hessian(sums + N);
+        set_gradient(sums, gradient);
+        const double norm = scaled_norm(gradient);
         if (passes_++ == 0) {
-            start_norm_ = scaled_norm(gradient, H);
+            start_norm_ = norm;
         } else {
             double slope = 0;
             for (int j = 0; j < N; ++j) slope += gradient[j] * step_[j];
             if (slope > OVERSHOOT_SHARE * descent_ && passes_ < MAX_SEARCH_PASSES) return shorten(slope);
             for (int j = 0; j < N; ++j) base_[j] = trial_[j];
         }
-        if (scaled_norm(gradient, H) <= (passes_ > 1 ? SEARCH_REDUCTION : 0.0) * start_norm_) return true;
+        if (norm <= (passes_ > 1 ? SEARCH_REDUCTION : 0.0) * start_norm_) return true;
         if (passes_ >= MAX_SEARCH_PASSES) return true;
-        return !newton_step(gradient, H);
+        wants_hessian_ = N == N_DIRECTIONS || passes_ < HESSIAN_PASSES || norm > SLOW_SHARE * last_norm_;
+        last_norm_ = norm;
+        return !newton_step(gradient);
     }
 
   private:
-    SubspaceProducts products_;
-    bool use_[N] = {};
+    double quadratic_[N][N], linear_[N], H_[N][N];
+    bool use_[N] = {}, moves_[N] = {};
     double base_[N] = {}, step_[N] = {};
     float trial_[N] = {};
-    double start_norm_ = 0, descent_ = 0;
+    double start_norm_ = 0, last_norm_ = 0, descent_ = 0;
+    bool wants_hessian_ = true;
     int passes_ = 0;
 
     void set_trial() {
@@ -87,13 +103,13 @@ class SubspaceSearch {
         const double share = descent_ / (descent_ + slope);
         for (double &x : step_) x *= share;
         descent_ *= share;
+        wants_hessian_ = true;
         set_trial();
         return false;
     }
 
     // Inner product of directions j ≤ k; the intercept is orthogonal to the others.
-    double product(int j, int k) const {
-        const SubspaceProducts &q = products_;
+    static double product(const SubspaceProducts &q, int j, int k) {
         const double own[N_DIRECTIONS][N_DIRECTIONS] = {
             {q.zz, q.zp, q.zw, 0}, {q.zp, q.pp, q.pw, 0}, {q.zw, q.pw, q.ww, 0}, {0, 0, 0, q.bias_penalty}};
         if (k < N_DIRECTIONS) return own[j][k];
@@ -102,41 +118,41 @@ class SubspaceSearch {
         return shared[j] == nullptr ? 0.0 : shared[j][k - N_DIRECTIONS];
     }
 
-    void derivatives(const double *sums, double *gradient, double (*H)[N]) const {
-        double quadratic[N][N];
-        const double *upper = sums + N;
+    // Directions that take no part get the identity.
+    void set_hessian(const double *upper) {
         for (int j = 0; j < N; ++j) {
-            for (int k = j; k < N; ++k) {
-                quadratic[j][k] = quadratic[k][j] = product(j, k);
-                H[j][k] = H[k][j] = quadratic[j][k] + 2 * *upper++;
-            }
+            for (int k = j; k < N; ++k) H_[j][k] = H_[k][j] = quadratic_[j][k] + 2 * *upper++;
         }
         for (int j = 0; j < N; ++j) {
-            gradient[j] = (j == 3 ? products_.bias_penalty * products_.bias : quadratic[j][2]) - 2 * sums[j];
-            for (int k = 0; k < N; ++k) gradient[j] += quadratic[j][k] * trial_[k];
-        }
-        for (int j = 0; j < N; ++j) {
-            if (use_[j] && H[j][j] > 0) continue;
-            gradient[j] = 0;
-            for (int k = 0; k < N; ++k) H[j][k] = H[k][j] = 0;
-            H[j][j] = 1;
+            moves_[j] = use_[j] && H_[j][j] > 0;
+            if (moves_[j]) continue;
+            for (int k = 0; k < N; ++k) H_[j][k] = H_[k][j] = 0;
+            H_[j][j] = 1;
         }
     }
 
-    double scaled_norm(const double *gradient, const double (*H)[N]) const {
+    void set_gradient(const double *sums, double *gradient) const {
+        for (int j = 0; j < N; ++j) {
+            gradient[j] = linear_[j] - 2 * sums[j];
+            for (int k = 0; k < N; ++k) gradient[j] += quadratic_[j][k] * trial_[k];
+            if (!moves_[j]) gradient[j] = 0;
+        }
+    }
+
+    double scaled_norm(const double *gradient) const {
         double sum = 0;
-        for (int j = 0; j < N; ++j) sum += gradient[j] * gradient[j] / H[j][j];
+        for (int j = 0; j < N; ++j) sum += gradient[j] * gradient[j] / H_[j][j];
         return std::sqrt(sum);
     }
 
     // step = −H⁻¹ gradient by Cholesky of the matrix scaled to a unit diagonal, with a small ridge. False, and no step,
     // if float32 cannot hold it.  Sets: step_, descent_, trial_.
-    bool newton_step(const double *gradient, const double (*H)[N]) {
+    bool newton_step(const double *gradient) {
         double L[N][N] = {}, scale[N], x[N];
-        for (int j = 0; j < N; ++j) scale[j] = 1 / std::sqrt(H[j][j]);
+        for (int j = 0; j < N; ++j) scale[j] = 1 / std::sqrt(H_[j][j]);
         for (int j = 0; j < N; ++j) {
             for (int k = 0; k <= j; ++k) {
-                double a = H[j][k] * scale[j] * scale[k] + (j == k ? SEARCH_RIDGE : 0.0);
+                double a = H_[j][k] * scale[j] * scale[k] + (j == k ? SEARCH_RIDGE : 0.0);
                 for (int l = 0; l < k; ++l) a -= L[j][l] * L[k][l];
                 L[j][k] = j == k ? std::sqrt(std::max(a, SEARCH_RIDGE)) : a / L[k][k];
             }

@@ -4,7 +4,7 @@ Each iteration minimises the objective over span{z, last step, w, bias}, z_k = �
 
     t = DIAGONAL_SHARE Σ c φ'' / Σ c,      spread = Σ c x² − (Σ c x)² / Σ c   (a share of the Hessian's diagonal),
 
-the first one over span{mean positive, mean row, bias}. With the squared hinge, all labels share four more directions,
+the first one over span{mean positive, mean row, bias}. With the squared hinge, all labels share two more directions,
 which replace the mean row. It stops when the point between the last two iterates with the
 smallest expected gradient meets the rule and the gap. The kernels work in float32, look only at rows near the margin
 in a search, and sample negatives in the first ones; here everything is in float64 and over all rows. Memory: X and a
@@ -32,9 +32,12 @@ BATCH_GAP_SHARE = 0.9
 BATCH_MAX_ITER = 150
 DIAGONAL_SHARE = 0.15
 SOLO_ITERATIONS = 2
-N_SHARED = 4
+N_SHARED = 2
 N_GROUPS = 16
-SMALLEST_EIGENVALUE = 1e-9
+# Values and reasons: cpp/one_vs_all/shared_directions.hpp.
+POWER_ROWS = 2048
+SIGN_MULTIPLIER = 2654435761
+SMALLEST_EIGENVALUE = 1e-4
 
 
 def near_rows(y: Floats, s: Floats, sz: Floats, step_scores: Floats, reach: Floats) -> npt.NDArray[np.bool_]:
@@ -138,21 +141,25 @@ def feature_spread(problem: BinaryProblem) -> Floats:
 def shared_directions(X: npt.NDArray[np.float64] | sp.csr_array, c: Floats) -> Floats:
     """Approximate the leading eigenvectors of Σ c x x', shape (n_features, N_SHARED); zero if there are fewer.
 
-    One step of the power method from the sums of 16 groups of rows, in the order of the row store, then the best
-    orthonormal combinations.
+    One step of the power method on evenly spaced rows of the row store, from their sum and 15 sums with signs, then
+    the best orthonormal combinations over all rows.
 
     Examples
     --------
     >>> v = shared_directions(sp.csr_array(np.diag([3.0, 2.0, 1.0])), np.ones(3))
     >>> abs(v).round(3).tolist()
-    [[1.0, 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0], [0.0, 0.0, 1.0, 0.0]]
+    [[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]
     """
-    groups = np.zeros((len(c), N_GROUPS))
-    groups[store_order(X)[0], np.arange(len(c)) % N_GROUPS] = 1.0
-    sums = np.asarray(X.T @ (c[:, None] * groups))
-    stepped = np.asarray(X.T @ (c[:, None] * np.asarray(X @ sums)))
-    left, singular, _ = np.linalg.svd(stepped, full_matrices=False)
-    basis = left[:, singular**2 > SMALLEST_EIGENVALUE * singular[0] ** 2]
+    sample = store_order(X)[0][:: max(1, len(c) // POWER_ROWS)]
+    number, weight, rows = np.arange(len(sample)), c[sample], X[sample]
+    groups = np.zeros((len(sample), N_GROUPS))
+    groups[number, 1 + number % (N_GROUPS - 1)] = np.where(number * SIGN_MULTIPLIER % 2**32 >= 2**31, 1.0, -1.0)
+    groups[:, 0] = 1.0
+    sums = np.asarray(rows.T @ (weight[:, None] * groups))
+    stepped = np.asarray(rows.T @ (weight[:, None] * np.asarray(rows @ sums)))
+    lengths = np.linalg.norm(stepped, axis=0)
+    left, singular, _ = np.linalg.svd(stepped / np.where(lengths > 0.0, lengths, 1.0), full_matrices=False)
+    basis = left[:, singular**2 > SMALLEST_EIGENVALUE]
     values, vectors = np.linalg.eigh(basis.T @ np.asarray(X.T @ (c[:, None] * np.asarray(X @ basis))))
     found = (basis @ vectors[:, ::-1])[:, : min(N_SHARED, int((values > 0).sum()))]
     return np.pad(found, ((0, 0), (0, N_SHARED - found.shape[1])))

@@ -4,7 +4,8 @@
     s_i(θ) = s_i + θ₀ sz_i + θ₁ sp_i + θ₂ (s_i − b) + θ₃ + Σ_j θ₄₊ⱼ v_j·x_i
 
 by Newton steps that the secant rule shortens if the slope along the step turns positive, until the gradient,
-scaled by the Hessian's diagonal, has fallen to a share of its start. Memory: a few vectors of n_samples.
+scaled by the Hessian's diagonal, has fallen to a share of its start. With shared directions, the second
+Hessian is kept while the gradient falls quickly. Memory: a few vectors of n_samples.
 Twin: cpp/one_vs_all/subspace_search.hpp, and search_sums and logistic_search of the vector kernels.
 """
 
@@ -25,6 +26,8 @@ SEARCH_REDUCTION = 0.07
 MAX_SEARCH_PASSES = 8
 SEARCH_RIDGE = 1e-5
 OVERSHOOT_SHARE = 0.3
+HESSIAN_PASSES = 2  # with shared directions, as the next one
+SLOW_SHARE = 0.3
 
 
 @dataclass(frozen=True)
@@ -95,9 +98,11 @@ def minimize_in_subspace(rows: SearchRows, products: Floats, bias_penalty: float
     linear[features] = products[2]
     linear[INTERCEPT] = bias_penalty * rows.bias
     base, step, theta = np.zeros(len(use)), np.zeros(len(use)), np.zeros(len(use))
-    descent = start_norm = 0.0
+    descent = start_norm = last_norm = 0.0
+    H, wants_hessian = quadratic, True
     for passes in range(1, MAX_SEARCH_PASSES + 1):
-        gradient, H = _derivatives(rows, theta, quadratic, linear, use)
+        gradient, newest = _derivatives(rows, theta, quadratic, linear, use)
+        H = newest if wants_hessian else H
         norm = float(np.sqrt(np.sum(np.square(gradient) / np.diag(H))))
         if passes == 1:
             start_norm = norm
@@ -106,11 +111,13 @@ def minimize_in_subspace(rows: SearchRows, products: Floats, bias_penalty: float
             if slope > OVERSHOOT_SHARE * descent and passes < MAX_SEARCH_PASSES:
                 share = descent / (descent + slope)
                 step, descent = share * step, share * descent
-                theta = base + step
+                theta, wants_hessian = base + step, True
                 continue
             base = theta
         if norm <= (SEARCH_REDUCTION if passes > 1 else 0.0) * start_norm or passes == MAX_SEARCH_PASSES:
             break
+        wants_hessian = rows.shared is None or passes < HESSIAN_PASSES or norm > SLOW_SHARE * last_norm
+        last_norm = norm
         step = _newton_step(gradient, H)
         descent = float(-gradient @ step)
         theta = base + step

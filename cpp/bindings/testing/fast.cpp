@@ -219,8 +219,8 @@ std::vector<float> run_search(const SearchRows &rows, const SubspaceProducts &pr
     return {search.theta(), search.theta() + N};
 }
 
-// rows: (4, n) s, sz, sp, signed cost, or (8, n) with the shared directions; products: zz, zp, zw, pp, pw, ww, bias,
-// bias_penalty, and four each of vz, vp, vw
+// rows: (4, n) s, sz, sp, signed cost, or (6, n) with the shared directions; products: zz, zp, zw, pp, pw, ww, bias,
+// bias_penalty, and two each of vz, vp, vw
 std::vector<float> search_subspace(ConstMatrix<float> rows, ConstVector<double> products, ConstVector<bool> use,
                                    const std::string &isa) {
     const int64_t n = static_cast<int64_t>(rows.shape(1)), padded = (n + LANES - 1) / LANES * LANES;
@@ -325,7 +325,7 @@ std::vector<AlignedFloats> give_room(BatchTables &batch) {
     return room;
 }
 
-// Returns (lane, s, sz, sp, signed cost, scores of the shared directions) of the near rows, nine numbers each.
+// Returns (lane, s, sz, sp, signed cost, scores of the shared directions) of the near rows, seven numbers each.
 std::vector<float> batch_dots(BatchTables &batch, uint32_t sampled, int64_t stride, OutMatrix<float> sz,
                               const std::string &isa) {
     const std::vector<AlignedFloats> room = give_room(batch);
@@ -333,7 +333,7 @@ std::vector<float> batch_dots(BatchTables &batch, uint32_t sampled, int64_t stri
     batch.args.sampled = sampled;
     batch.args.sample_stride = stride;
     for (int64_t begin = 0; begin < batch.n_rows; begin += BATCH_ROWS) {
-        choose_kernels(isa).batch_dots(batch.args, begin, std::min(batch.n_rows, begin + BATCH_ROWS));
+        choose_kernels(isa).batch_dots[1](batch.args, begin, std::min(batch.n_rows, begin + BATCH_ROWS));
     }
     std::copy(batch.tables.SZ.get(), batch.tables.SZ.get() + batch.n_rows * LANES, sz.data());
     std::vector<float> out;
@@ -359,7 +359,7 @@ void batch_search(BatchTables &batch, OutMatrix<double> sums, const std::string 
 void batch_step(BatchTables &batch, const std::string &loss, ConstVector<float> spread, ConstVector<float> scaling,
                 OutMatrix<float> columns, OutMatrix<float> rows, OutMatrix<double> sums, const std::string &isa) {
     const VectorKernels &kernels = choose_kernels(isa);
-    (loss == "logistic" ? kernels.logistic_gradient : kernels.batch_gradient)(batch.args, 0, batch.n_rows);
+    (loss == "logistic" ? kernels.logistic_gradient : kernels.batch_gradient[1])(batch.args, 0, batch.n_rows);
     FeatureArgs args{};
     args.n_cols = batch.n_cols;
     args.spread = spread.data();
@@ -367,7 +367,7 @@ void batch_step(BatchTables &batch, const std::string &loss, ConstVector<float> 
     args.shared = batch.shared_columns.data();
     std::copy(&batch.args.theta[0][0], &batch.args.theta[0][0] + MAX_DIRECTIONS * LANES, &args.theta[0][0]);
     std::copy(scaling.data(), scaling.data() + LANES, args.scaling);
-    (loss == "logistic" ? kernels.logistic_features : kernels.batch_features)(args);
+    kernels.batch_features[loss != "logistic"](args);
     const LaneTables &tables = batch.tables;
     const AlignedFloats *by_column[] = {&tables.W, &tables.P, &tables.Z},
                         *by_row[] = {&tables.S, &tables.SZ, &tables.SP};
@@ -386,10 +386,7 @@ void batch_step(BatchTables &batch, const std::string &loss, ConstVector<float> 
                            args.ww,
                            args.gg};
     for (int j = 0; j < 10; ++j) std::copy_n(all[j], LANES, sums.data() + j * LANES);
-    double *shared = sums.data() + 10 * LANES;
-    for (const auto *products : {args.vz, args.vp, args.vw}) {
-        shared = std::copy_n(products[0], N_SHARED * LANES, shared);
-    }
+    std::copy_n(args.vz[0], N_SHARED * LANES, sums.data() + 10 * LANES);
 }
 
 template <class Loss>
@@ -489,17 +486,17 @@ void bind_fast_hooks(nb::module_ &module) {
     module.def(
         "search_subspace", &search_subspace, nb::arg("rows").noconvert(), nb::arg("products").noconvert(),
         nb::arg("use").noconvert(), nb::arg("isa"),
-        "Squared-hinge subspace search. rows (4, n): s, sz, sp, signed cost; products (20,): zz, zp, zw, pp, pw, "
-        "ww,\nbias, bias_penalty, 4 vz, 4 vp, 4 vw; use (4,). Returns theta (4,). With 4 shared directions: rows "
-        "(8, n), use (8,),\ntheta (8,).");
+        "Squared-hinge subspace search. rows (4, n): s, sz, sp, signed cost; products (14,): zz, zp, zw, pp, pw, "
+        "ww,\nbias, bias_penalty, 2 vz, 2 vp, 2 vw; use (4,). Returns theta (4,). With 2 shared directions: rows "
+        "(6, n), use (6,),\ntheta (6,).");
     module.def("shared_directions", &shared_directions, nb::arg("data").noconvert(), nb::arg("indices").noconvert(),
                nb::arg("indptr").noconvert(), nb::arg("n_features"), nb::arg("row_weight").noconvert(), nb::arg("isa"),
-               "Directions that the labels of a batch share, (n_features, 4), and their scores, (n_samples, 4).");
+               "Directions that the labels of a batch share, (n_features, 2), and their scores, (n_samples, 2).");
     nb::class_<BatchTables>(
         module, "BatchTables",
         "Tables of a batch of 16 lanes: columns (3 n_features, 16): W, P, Z; rows (3 n_samples, 16): "
-        "S, SZ, SP;\nlanes (14, 16): bias, 4 theta, positive and negative factor, 3 reaches, 4 theta of the shared "
-        "directions; their columns\n(n_features, 4) and scores (n_samples, 4).")
+        "S, SZ, SP;\nlanes (12, 16): bias, 4 theta, positive and negative factor, 3 reaches, 2 theta of the shared "
+        "directions; their columns\n(n_features, 2) and scores (n_samples, 2).")
         .def(nb::init<ConstVector<float>, ConstVector<int32_t>, ConstVector<int32_t>, ConstVector<float>,
                       ConstMatrix<bool>, ConstMatrix<float>, ConstMatrix<float>, ConstMatrix<float>, ConstMatrix<float>,
                       ConstMatrix<float>>(),
@@ -508,13 +505,13 @@ void bind_fast_hooks(nb::module_ &module) {
              nb::arg("rows").noconvert(), nb::arg("lanes").noconvert(), nb::arg("shared_columns").noconvert(),
              nb::arg("shared_rows").noconvert())
         .def("dots", &batch_dots, nb::arg("sampled"), nb::arg("stride"), nb::arg("sz").noconvert(), nb::arg("isa"),
-             "SZ = X Z; returns lane, s, sz, sp, signed cost and 4 scores of the near rows, nine numbers each.")
+             "SZ = X Z; returns lane, s, sz, sp, signed cost and 2 scores of the near rows, seven numbers each.")
         .def("search", &batch_search, nb::arg("sums").noconvert(), nb::arg("isa"),
              "Sums (15, 16) of the logistic search at theta.")
         .def("step", &batch_step, nb::arg("loss"), nb::arg("spread").noconvert(), nb::arg("scaling").noconvert(),
              nb::arg("columns").noconvert(), nb::arg("rows").noconvert(), nb::arg("sums").noconvert(), nb::arg("isa"),
-             "The step theta in all tables and the next direction; sums (22, 16): loss, bias_sum, curvature, zz, zp, "
-             "zw, pp,\npw, ww, gg, 4 vz, 4 vp, 4 vw.");
+             "The step theta in all tables and the next direction; sums (12, 16): loss, bias_sum, curvature, zz, zp, "
+             "zw, pp,\npw, ww, gg, 2 vz.");
     module.def("solve_batch", &solve_batch, nb::arg("data").noconvert(), nb::arg("indices").noconvert(),
                nb::arg("indptr").noconvert(), nb::arg("positive_rows").noconvert(),
                nb::arg("positive_indptr").noconvert(), nb::arg("row_weight").noconvert(), nb::arg("loss"),
