@@ -47,12 +47,12 @@ class ModelWriter {
     void write(const LabelWeights &weights, bool swapped, StoredLabel &out) {
         const float sign = swapped ? -1.0f : 1.0f;
         size_t n_kept = 0;
-        for (size_t k = 0; k < weights.cols.size(); ++k) {
-            if (std::abs(static_cast<double>(weights.vals[k])) < prune_) continue;
+        for (size_t k = 0; k < weights.cols.size(); ++k) {  // without a branch, which would be unpredictable
             const uint32_t col = store_.col_id[weights.cols[k]];
+            const bool kept = !(std::abs(static_cast<double>(weights.vals[k])) < prune_);
             dense_[col] = sign * weights.vals[k];
-            used_[col / 64] |= uint64_t{1} << (col % 64);
-            ++n_kept;
+            used_[col / 64] |= uint64_t{kept} << (col % 64);
+            n_kept += kept;
         }
         out.cols.resize(n_kept);
         out.vals.resize(n_kept);
