@@ -121,7 +121,7 @@ struct BatchArgs {
     alignas(LINE_BYTES) float reach_z[LANES];
     alignas(LINE_BYTES) float reach_p[LANES];
     alignas(LINE_BYTES) float largest_move[LANES];          // largest change of a score in the last step
-    NearRows near[LANES];                                   // with room for end − begin more rows
+    NearRows near[LANES];                                   // with room for all rows
     double loss[LANES], bias_sum[LANES], curvature[LANES];  // Σ c φ, Σ −c φ' y, Σ c φ''
 };
 

@@ -13,7 +13,7 @@ labels, solved anywhere, gets the weights that it has in the whole fit.
 
 Weights are stored in float32 and, when pruned, never dense. Memory: X once more as (column, value) pairs of 8 bytes,
 the model, 200 bytes per label, and a work area per thread of about 150 bytes per feature, 16 bytes per row near a
-margin and at most 6 MB for copies of such rows; frequent labels add 260 bytes per feature and 450 bytes per row.
+margin and at most 6 MB for copies of such rows; frequent labels add 460 bytes per feature and 710 bytes per row.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ Algorithm = Literal["fast", "logistic", "dense", "newton"]
 BATCHED: dict[str, Algorithm] = {"squared_hinge": "fast", "logistic": "logistic"}
 MIN_TOL, MIN_GAP_TOL = 1e-6, 1e-7  # float32 steps cannot steer to less; the Newton solver works in float64
 # Work area of a thread: bytes per feature and bytes per row; dense: of one label of its block.
-WORK_BYTES = {"fast": (410, 460), "logistic": (300, 220), "dense": (56, 60), "newton": (64, 33)}
+WORK_BYTES = {"fast": (610, 720), "logistic": (300, 220), "dense": (56, 60), "newton": (64, 33)}
 
 
 @dataclass(frozen=True)
