@@ -23,7 +23,7 @@ namespace {
 using FastResult = std::tuple<NumpyVector<int64_t>, NumpyVector<float>, NumpyVector<double>, NumpyVector<int64_t>,
                               NumpyVector<uint8_t>, NumpyVector<uint8_t>>;
 
-// Appends the weights to the columns before them.
+// Appends the weights and columns of one label.
 template <typename T>
 void append_weights(const StoredLabel &label, GrowingArray<T> &data, GrowingArray<int32_t> &indices) {
     indices.append(label.cols.data(), label.cols.size());
@@ -210,8 +210,7 @@ void bind_solver(nb::module_ &module, const std::string &name, CsrTypes<T, I>) {
             "a million\nweights. Appends the pruned weights to data (of the type of X) and their columns to indices. "
             "Returns the number of\nweights of each label, intercept, bounds (5 values per label: primal, dual, "
             "primal_at_zero, primal_before_pruning,\npruned_share), n_iter, converged, and plain: finished by the "
-            "plain "
-            "Newton solver.")
+            "plain Newton solver.")
         .def("progress", &Solver::progress, nb::arg("last"),
              "Number of finished labels before `last`, and the sums of their primal and dual bounds.")
         .def("is_finished", &Solver::is_finished, nb::arg("first"), nb::arg("last"),
