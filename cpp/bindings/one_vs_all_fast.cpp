@@ -6,46 +6,57 @@
 #include <stdexcept>
 #include <string>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "bindings/one_vs_all.hpp"
 #include "one_vs_all/fast.hpp"
 #include "one_vs_all/stored_objective.hpp"
+#include "simd/arrays.hpp"
 #include "simd/threads.hpp"
 
 namespace widemargin {
 
 namespace {
 
-using FastResult = std::tuple<NumpyVector<float>, NumpyVector<int32_t>, NumpyVector<int64_t>, NumpyVector<float>,
-                              NumpyVector<double>, NumpyVector<int64_t>, NumpyVector<uint8_t>, NumpyVector<uint8_t>>;
+using FastResult = std::tuple<NumpyVector<int64_t>, NumpyVector<float>, NumpyVector<double>, NumpyVector<int64_t>,
+                              NumpyVector<uint8_t>, NumpyVector<uint8_t>>;
 
-// Joins the pieces of the labels, freeing each as soon as it is copied.
-FastResult join(std::vector<StoredLabel> &&labels) {
+// Appends the weights and columns of one label.
+template <typename T>
+void append_weights(const StoredLabel &label, GrowingArray<T> &data, GrowingArray<int32_t> &indices) {
+    indices.append(label.cols.data(), label.cols.size());
+    if constexpr (std::is_same_v<T, float>) {
+        data.append(label.vals.data(), label.vals.size());
+    } else {
+        for (float w : label.vals) data.push(w);
+    }
+}
+
+// Joins the labels; the weights go to the end of data and indices. Each label is freed as soon as it is copied.
+template <typename T>
+FastResult join(std::vector<StoredLabel> &&labels, GrowingArray<T> &data, GrowingArray<int32_t> &indices) {
     const size_t n = labels.size();
-    std::vector<int64_t> indptr(n + 1, 0), n_iter(n);
+    std::vector<int64_t> lengths(n), n_iter(n);
     std::vector<float> intercept(n);
     std::vector<double> bounds(n * N_BOUNDS);
     std::vector<uint8_t> converged(n), plain(n);
-    for (size_t j = 0; j < n; ++j) indptr[j + 1] = indptr[j] + static_cast<int64_t>(labels[j].cols.size());
-    std::vector<float> data(indptr[n]);
-    std::vector<int32_t> indices(indptr[n]);
     for (size_t j = 0; j < n; ++j) {
         StoredLabel label = std::move(labels[j]);
-        std::copy(label.vals.begin(), label.vals.end(), data.begin() + indptr[j]);
-        std::copy(label.cols.begin(), label.cols.end(), indices.begin() + indptr[j]);
+        lengths[j] = static_cast<int64_t>(label.cols.size());
+        append_weights(label, data, indices);
         std::copy(label.bounds, label.bounds + N_BOUNDS, bounds.begin() + static_cast<int64_t>(j) * N_BOUNDS);
         intercept[j] = label.intercept;
         n_iter[j] = label.n_iter;
         converged[j] = label.converged;
         plain[j] = label.plain;
     }
-    return {own(std::move(data)),   own(std::move(indices)), own(std::move(indptr)),    own(std::move(intercept)),
-            own(std::move(bounds)), own(std::move(n_iter)),  own(std::move(converged)), own(std::move(plain))};
+    return {own(std::move(lengths)), own(std::move(intercept)), own(std::move(bounds)),
+            own(std::move(n_iter)),  own(std::move(converged)), own(std::move(plain))};
 }
 
-// Weights are handed over 8 MB at a time so that the pieces of a large model are not held twice.
+// Weights are handed over 8 MB at a time so that the GIL is not held for long.
 constexpr int64_t WEIGHTS_TAKEN = 1 << 20;
 
 // Holds the arrays of the data matrix and the row store built from them. Labels are solved in the background: the
@@ -111,10 +122,10 @@ class FastSolver {
         background_.join();
     }
 
-    FastResult take(int64_t first, int64_t last, bool all) {
+    FastResult take(int64_t first, int64_t last, bool all, GrowingArray<T> &data, GrowingArray<int32_t> &indices) {
         std::vector<StoredLabel> labels = solver_.take(first, last, all, WEIGHTS_TAKEN);
         for (const StoredLabel &label : labels) add_bounds(label, taken_);
-        return join(std::move(labels));
+        return join(std::move(labels), data, indices);
     }
 
     // Number of finished labels before `last`, and the sums of their bounds.
@@ -201,13 +212,13 @@ void bind_solver(nb::module_ &module, const std::string &name, CsrTypes<T, I>) {
         .def("stop", &Solver::stop, nb::call_guard<nb::gil_scoped_release>(),
              "Stop the work soon and wait for its threads. Labels in progress are lost, and no more are solved.")
         .def(
-            "take", &Solver::take, nb::arg("first"), nb::arg("last"), nb::arg("all"),
+            "take", &Solver::take, nb::arg("first"), nb::arg("last"), nb::arg("all"), nb::arg("data"),
+            nb::arg("indices"),
             "Hand over the labels from `first` on, up to the first unfinished one unless `all`, and not much more than "
-            "a "
-            "million\nweights. Returns data, indices, indptr of the pruned weights (n, n_features), intercept, bounds "
-            "(5 "
-            "values per label:\nprimal, dual, primal_at_zero, primal_before_pruning, pruned_share), n_iter, converged, "
-            "and plain: finished by the\nplain Newton solver.")
+            "a million\nweights. Appends the pruned weights to data (of the type of X) and their columns to indices. "
+            "Returns the number of\nweights of each label, intercept, bounds (5 values per label: primal, dual, "
+            "primal_at_zero, primal_before_pruning,\npruned_share), n_iter, converged, and plain: finished by the "
+            "plain Newton solver.")
         .def("progress", &Solver::progress, nb::arg("last"),
              "Number of finished labels before `last`, and the sums of their primal and dual bounds.")
         .def("is_finished", &Solver::is_finished, nb::arg("first"), nb::arg("last"),

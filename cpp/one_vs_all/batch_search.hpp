@@ -1,13 +1,13 @@
 // Subspace search over all rows for up to 16 frequent labels at once, one label per lane.
 //
-// Each iteration minimises every lane's objective over span{z, last step, w, intercept}
-// (one_vs_all/subspace_search.hpp), where z_k = −g_k / (1 + t spread_k) is the descent direction, slightly scaled by
-// the diagonal of the Hessian. It takes one pass of row dots, a small search on the rows near the lane's margin, one
-// pass of gradient sums and one sweep over the features. The first search is over span{mean positive, mean row,
-// intercept}; X · mean row is the same for all labels. A given start replaces the mean positive and the first search.
-// The cost does not depend on how frequent a label is. Memory: 264 bytes per column, 194 bytes per row, and 16 bytes
-// per near row of a lane, which may be all rows: 450 bytes per row. The numbers in a lane do not depend on the labels
-// in the other lanes.
+// Each iteration minimises every lane's objective over span{z, last step, w, intercept} and, for long rows, two
+// directions that all labels share (one_vs_all/subspace_search.hpp), where z_k = −g_k / (1 + t spread_k) is the descent
+// direction, slightly scaled by the diagonal of the Hessian. It takes one pass of row dots, a small search on the rows
+// near the lane's margin, one pass of gradient sums and one sweep over the features. The first search is over span{mean
+// positive, intercept} and the shared directions or, without these, the mean row; X · mean row is the same for all
+// labels. A given start replaces the mean positive and the first search. The cost does not depend on how frequent a
+// label is. Memory: 264 bytes per column, 194 bytes per row, and 24 bytes per near row of a lane, which may be all
+// rows: 580 bytes per row. The numbers in a lane do not depend on the labels in the other lanes.
 //
 // The gradients g of the last two iterates are nearly orthogonal, because the search went along the older one. So there
 // is a point between the two iterates with gradient norm ‖g‖‖g'‖ / √(‖g‖² + ‖g'‖²), whose certified gap ½‖g‖² is
@@ -18,8 +18,9 @@
 // of the time per dot pass and 60 % per search. Tried without gain: loose batches finished on working sets (+30 %
 // time); the gradient by columns (no row is skipped, so no faster); sums in half lines when only half the lanes are
 // active, and z in bfloat16 (the same iterations; the passes wait for rows from the cache and for the copies of near
-// rows); the best scale of the dual point (gain below 1e-6). Not built: one more old step as a direction (7 % fewer
-// iterations on 13 labels).
+// rows); the best scale of the dual point (gain below 1e-6). Next to shared directions, one more old step saves
+// nothing, and the best point between three or more iterates 1 to 2 % of the iterations (NumPy prototype, pypi-topics,
+// bibtex).
 #pragma once
 
 #include <algorithm>
@@ -31,6 +32,7 @@
 #include "one_vs_all/kernels.hpp"
 #include "one_vs_all/labels.hpp"
 #include "one_vs_all/losses.hpp"
+#include "one_vs_all/shared_directions.hpp"
 #include "one_vs_all/subspace_search.hpp"
 
 namespace widemargin {
@@ -41,7 +43,7 @@ struct BatchLoss;
 template <>
 struct BatchLoss<SquaredHinge> {
     static double start_bias(double share) { return 2 * share - 1; }
-    static auto gradient(const VectorKernels &kernels) { return kernels.batch_gradient; }
+    static auto gradient(const VectorKernels &kernels, bool shared) { return kernels.batch_gradient[shared]; }
 };
 
 constexpr double BATCH_RULE_SHARE = 0.5;  // of the stop rule
@@ -62,9 +64,11 @@ constexpr double NEVER = 1e300;
 template <class Loss = SquaredHinge>
 class BatchSubspace {
   public:
-    BatchSubspace(const RowStore &store, const VectorKernels &kernels)
+    // shared: null if the labels share no directions.
+    BatchSubspace(const RowStore &store, const VectorKernels &kernels, const SharedDirections *shared = nullptr)
         : store_(store),
           kernels_(kernels),
+          shared_(shared),
           mean_row_(store.n_cols, 0.0f),
           spread_(store.n_cols, 0.0f),
           mean_scores_(store.n_rows, 0.0f),
@@ -73,6 +77,8 @@ class BatchSubspace {
         LaneTables &t = tables_;
         for (AlignedFloats *table : {&t.W, &t.P, &t.Z, &t.G}) *table = aligned_floats(store.n_used * LANES);
         for (AlignedFloats *table : {&t.S, &t.SZ, &t.SP}) *table = aligned_floats(store.n_rows * LANES);
+        const int64_t near_rows = (store.n_rows + LANES) / LANES * LANES;
+        for (AlignedFloats &near : near_) near = untouched_array<float>(NEAR_ARRAYS * near_rows);
         args_.sample_stride = std::max<int64_t>(1, store.n_rows / SAMPLE_OF_ROWS);
         measure_rows();
     }
@@ -99,7 +105,7 @@ class BatchSubspace {
         bool busy = false;
         Candidate candidate;
         SubspaceProducts products;
-        float theta[N_DIRECTIONS] = {};
+        float theta[MAX_DIRECTIONS] = {};
         float bias = 0;
         double loss = 0, bias_sum = 0, curvature = 0;
         double gg = NEVER, gg_before = NEVER;  // ‖g_w‖² of the last two iterates
@@ -107,20 +113,18 @@ class BatchSubspace {
         // Share of the last step to take back, see above.
         double step_back() const { return gg / (gg + gg_before); }
     };
-    // The near rows of one lane.
-    struct NearBuffer {
-        AlignedFloats data;
-        int64_t capacity = 0;
-    };
     const RowStore &store_;
     const VectorKernels &kernels_;
+    const SharedDirections *shared_;
     std::vector<float> mean_row_, spread_, mean_scores_;
     double total_cost_ = 0, mean_norm_ = 0;  // mean_norm_ = ‖mean row‖²
     std::vector<uint16_t> signs_;
     LaneTables tables_;
     Lane lanes_[LANES];
-    NearBuffer near_[LANES];
+    AlignedFloats near_[LANES];  // memory is used only as far as it is written
     BatchArgs args_;
+
+    bool shares() const { return shared_ != nullptr; }
 
     int n_free() const {
         return static_cast<int>(std::count_if(lanes_, lanes_ + LANES, [](const Lane &lane) { return !lane.busy; }));
@@ -138,10 +142,12 @@ class BatchSubspace {
             }
         }
         for (int64_t k = 0; k < store_.n_cols && total_cost_ > 0; ++k) {
-            mean_row_[k] = static_cast<float>(sum[k] / total_cost_);
             spread_[k] = static_cast<float>(std::max(0.0, squares[k] - sum[k] * sum[k] / total_cost_));
+            if (shares()) continue;
+            mean_row_[k] = static_cast<float>(sum[k] / total_cost_);
             mean_norm_ += static_cast<double>(mean_row_[k]) * mean_row_[k];
         }
+        if (shares()) return;
         kernels_.row_dots(store_.n_rows, store_.start.data(), store_.entries.get(), mean_row_.data(),
                           mean_scores_.data());
     }
@@ -151,31 +157,36 @@ class BatchSubspace {
     bool refill(Next &next) {
         std::vector<int> fresh;
         bool more = true;
+        uint32_t keep = (1u << LANES) - 1;
+        alignas(LINE_BYTES) float bias[LANES] = {}, none[LANES] = {};
         for (int lane = 0; lane < LANES && more; ++lane) {
             if (lanes_[lane].busy) continue;
             more = next(lanes_[lane].candidate);
             if (more) fresh.push_back(lane);
         }
-        for (int lane : fresh) start(lane);
-        for (int64_t k = 0; k < store_.n_used; ++k) {
-            for (int lane : fresh) {
-                tables_.W[k * LANES + lane] = tables_.Z[k * LANES + lane] = 0;
-                tables_.P[k * LANES + lane] = mean_row_[k];
-            }
+        if (fresh.empty()) return more;
+        for (int lane : fresh) {
+            start(lane);
+            keep &= ~(1u << lane);
+            bias[lane] = lanes_[lane].bias;
         }
-        for (int64_t i = 0; i < store_.n_rows; ++i) {
-            for (int lane : fresh) {
-                tables_.S[i * LANES + lane] = lanes_[lane].bias;
-                tables_.SP[i * LANES + lane] = mean_scores_[i];
-            }
-        }
+        const float *mean_row = shares() ? nullptr : mean_row_.data();
+        kernels_.set_lanes(store_.n_used, keep, nullptr, none, tables_.W.get());
+        kernels_.set_lanes(store_.n_used, keep, mean_row, none, tables_.P.get());
+        kernels_.set_lanes(store_.n_used, keep, nullptr, none, tables_.Z.get());
+        kernels_.set_lanes(store_.n_rows, keep, nullptr, bias, tables_.S.get());
+        kernels_.set_lanes(store_.n_rows, keep, shares() ? nullptr : mean_scores_.data(), none, tables_.SP.get());
         for (int lane : fresh) set_first_direction(lane);
-        for (int64_t k = 0; k < store_.n_used; ++k) {
-            for (int lane : fresh) {
-                const double z = tables_.Z[k * LANES + lane];
-                lanes_[lane].products.zz += z * z;
-                lanes_[lane].products.zp += z * mean_row_[k];
-            }
+        FeatureArgs args{};
+        args.n_cols = store_.n_used;
+        args.shared = shares() ? shared_->columns.data() : mean_row;
+        tables_.connect(args);
+        kernels_.first_products[shares()](args);
+        for (int lane : fresh) {
+            SubspaceProducts &products = lanes_[lane].products;
+            products.zz = args.zz[lane];
+            for (int j = 0; shares() && j < N_SHARED; ++j) products.vz[j] = args.vz[j][lane];
+            if (!shares()) products.zp = args.vz[0][lane];
         }
         return more;
     }
@@ -219,6 +230,7 @@ class BatchSubspace {
         args_.start = store_.start.data();
         args_.cost = store_.cost.data();
         args_.signs = signs_.data();
+        if (shares()) args_.shared = shared_->scores.data();
         tables_.connect(args_);
         args_.searched = args_.sampled = 0;
         for (int lane = 0; lane < LANES; ++lane) {
@@ -226,39 +238,25 @@ class BatchSubspace {
             args_.searched |= static_cast<uint32_t>(lanes_[lane].busy) << lane;
             args_.sampled |= static_cast<uint32_t>(sampled) << lane;
             args_.bias[lane] = lanes_[lane].bias;
-            args_.near[lane].count = 0;
+            args_.near[lane] = {near_[lane].get(), 0};
             if (!lanes_[lane].busy) args_.positive_factor[lane] = args_.negative_factor[lane] = 0;
             args_.search_factor[lane] =
                 args_.negative_factor[lane] * (sampled ? static_cast<float>(args_.sample_stride) : 1.0f);
         }
         for (int64_t begin = 0; begin < store_.n_rows; begin += BATCH_ROWS) {
-            for (int lane = 0; lane < LANES; ++lane) make_room(lane);
-            kernels_.batch_dots(args_, begin, std::min(store_.n_rows, begin + BATCH_ROWS));
+            kernels_.batch_dots[shares()](args_, begin, std::min(store_.n_rows, begin + BATCH_ROWS));
         }
     }
 
-    // Makes room for one more block of near rows and the padding.
-    void make_room(int lane) {
-        NearRows &near = args_.near[lane];
-        NearBuffer &buffer = near_[lane];
-        const int64_t wanted = near.count + BATCH_ROWS + LANES;
-        if (((args_.searched >> lane) & 1) && wanted > buffer.capacity) {
-            const int64_t roomy = std::max(wanted, std::min(wanted + wanted / 2, store_.n_rows + LANES));
-            const int64_t capacity = (roomy + LANES) / LANES * LANES;
-            AlignedFloats data = aligned_floats(NEAR_STRIDE / LANES * capacity);
-            if (near.count > 0) std::copy_n(near.blocks, NearRows::at(near.count) + 3 * LANES, data.get());
-            buffer.data = std::move(data);
-            buffer.capacity = capacity;
-        }
-        near.blocks = buffer.data.get();
-    }
-
-    SubspaceSearch begin_search(int lane) {
+    template <int N>
+    SubspaceSearch<N> begin_search(int lane) {
         Lane &state = lanes_[lane];
-        const bool use[N_DIRECTIONS] = {state.busy, state.busy, state.busy && state.iteration >= SOLO_ITERATIONS,
-                                        state.busy && state.candidate.label.has_bias};
+        bool use[N];
+        std::fill_n(use, N, state.busy);
+        use[2] = state.busy && state.iteration >= SOLO_ITERATIONS;
+        use[3] = state.busy && state.candidate.label.has_bias;
         state.products.bias = state.bias;
-        SubspaceSearch search;
+        SubspaceSearch<N> search;
         search.begin(state.products, use);
         return search;
     }
@@ -267,33 +265,40 @@ class BatchSubspace {
     void search() {
         for (int lane = 0; lane < LANES; ++lane) {
             Lane &state = lanes_[lane];
-            std::fill_n(state.theta, N_DIRECTIONS, 0.0f);
+            std::fill_n(state.theta, MAX_DIRECTIONS, 0.0f);
             if (!state.busy) continue;
             if (state.candidate.carried && state.iteration == 0) {
                 state.theta[0] = 1;  // all of the start; the next search finds its length, as that of the last step
                 continue;
             }
             NearRows &near = args_.near[lane];
-            const SearchRows rows = near.view();
-            for (int64_t k = near.count; k < rows.n; ++k) {
-                for (int array = 0; array < 4; ++array) near.blocks[NearRows::at(k) + array * LANES] = 0;
+            for (int64_t k = near.count; k < near.view(shares()).n; ++k) {
+                for (int array = 0; array < NEAR_ARRAYS; ++array) near.blocks[NearRows::at(k) + array * LANES] = 0;
             }
-            SubspaceSearch search = begin_search(lane);
-            double sums[N_SEARCH_SUMS];
-            do {
-                kernels_.search_sums(rows, state.bias, search.theta(), sums);
-            } while (!search.absorb(sums));
-            std::copy_n(search.theta(), N_DIRECTIONS, state.theta);
+            shares() ? search_near<MAX_DIRECTIONS>(lane) : search_near<N_DIRECTIONS>(lane);
         }
+    }
+
+    template <int N>
+    void search_near(int lane) {
+        Lane &state = lanes_[lane];
+        SearchRows rows = args_.near[lane].view(shares());
+        SubspaceSearch<N> search = begin_search<N>(lane);
+        double sums[n_search_sums(N)];
+        do {
+            rows.with_hessian = search.wants_hessian();
+            kernels_.search_sums(rows, state.bias, search.theta(), sums);
+        } while (!search.absorb(sums));
+        std::copy_n(search.theta(), N, state.theta);
     }
 
     void gradient() {
         for (int lane = 0; lane < LANES; ++lane) {
-            for (int j = 0; j < N_DIRECTIONS; ++j) args_.theta[j][lane] = lanes_[lane].theta[j];
+            for (int j = 0; j < MAX_DIRECTIONS; ++j) args_.theta[j][lane] = lanes_[lane].theta[j];
             args_.loss[lane] = args_.bias_sum[lane] = args_.curvature[lane] = args_.largest_move[lane] = 0;
         }
         for (int64_t begin = 0; begin < store_.n_rows; begin += BATCH_ROWS) {
-            BatchLoss<Loss>::gradient(kernels_)(args_, begin, std::min(store_.n_rows, begin + BATCH_ROWS));
+            BatchLoss<Loss>::gradient(kernels_, shares())(args_, begin, std::min(store_.n_rows, begin + BATCH_ROWS));
         }
         for (int lane = 0; lane < LANES; ++lane) {
             Lane &state = lanes_[lane];
@@ -312,17 +317,26 @@ class BatchSubspace {
         FeatureArgs args{};
         args.n_cols = store_.n_used;
         args.spread = spread_.data();
+        if (shares()) args.shared = shared_->columns.data();
         tables_.connect(args);
-        std::copy(&args_.theta[0][0], &args_.theta[0][0] + N_DIRECTIONS * LANES, &args.theta[0][0]);
+        std::copy(&args_.theta[0][0], &args_.theta[0][0] + MAX_DIRECTIONS * LANES, &args.theta[0][0]);
         for (int lane = 0; lane < LANES; ++lane) {
             const double share = total_cost_ > 0 ? lanes_[lane].curvature / total_cost_ : 0.0;
             args.scaling[lane] = static_cast<float>(DIAGONAL_SHARE * share);
         }
-        kernels_.batch_features(args);
+        kernels_.batch_features[shares()](args);
         for (int lane = 0; lane < LANES; ++lane) {
             Lane &state = lanes_[lane];
-            state.products = {args.zz[lane], args.zp[lane], args.zw[lane], args.pp[lane],
-                              args.pw[lane], args.ww[lane], 0.0,           state.products.bias_penalty};
+            SubspaceProducts products{args.zz[lane], args.zp[lane], args.zw[lane], args.pp[lane],
+                                      args.pw[lane], args.ww[lane], 0.0,           state.products.bias_penalty};
+            for (int j = 0; j < N_SHARED; ++j) {  // p and w moved in the span of directions with known products
+                const SubspaceProducts &old = state.products;
+                products.vz[j] = args.vz[j][lane];
+                products.vp[j] = state.theta[0] * old.vz[j] + state.theta[1] * old.vp[j] + state.theta[2] * old.vw[j] +
+                                 state.theta[N_DIRECTIONS + j];
+                products.vw[j] = old.vw[j] + products.vp[j];
+            }
+            state.products = products;
             state.gg_before = state.gg;
             state.gg = args.gg[lane];
             ++state.iteration;

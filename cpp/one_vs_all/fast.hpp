@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "one_vs_all/batch_certificate.hpp"
 #include "one_vs_all/batch_search.hpp"
 #include "one_vs_all/kernels.hpp"
 #include "one_vs_all/labels.hpp"
@@ -46,12 +47,12 @@ class ModelWriter {
     void write(const LabelWeights &weights, bool swapped, StoredLabel &out) {
         const float sign = swapped ? -1.0f : 1.0f;
         size_t n_kept = 0;
-        for (size_t k = 0; k < weights.cols.size(); ++k) {
-            if (std::abs(static_cast<double>(weights.vals[k])) < prune_) continue;
+        for (size_t k = 0; k < weights.cols.size(); ++k) {  // without a branch, which would be unpredictable
             const uint32_t col = store_.col_id[weights.cols[k]];
+            const bool kept = !(std::abs(static_cast<double>(weights.vals[k])) < prune_);
             dense_[col] = sign * weights.vals[k];
-            used_[col / 64] |= uint64_t{1} << (col % 64);
-            ++n_kept;
+            used_[col / 64] |= uint64_t{kept} << (col % 64);
+            n_kept += kept;
         }
         out.cols.resize(n_kept);
         out.vals.resize(n_kept);
@@ -188,6 +189,7 @@ class FastOneVsAll {
     RowStore store_;
     LabelSetup setup_;
     FastShared shared_;
+    std::unique_ptr<const SharedDirections> directions_;  // of long rows, found when the first batch needs them
     LabelBlock labels_{};
     GivenStart start_;
     std::vector<std::unique_ptr<StoredLabel>> stored_;  // from the start of a label until it is handed over
@@ -197,11 +199,20 @@ class FastOneVsAll {
 
     // The work area of one thread.
     struct Worker {
-        LabelScheduler scheduler;
+        const FastShared &shared;
         ModelWriter writer;
         std::vector<double> scratch;
-        explicit Worker(const FastShared &shared)
-            : scheduler(shared), writer(shared.store, shared.prune), scratch(shared.store.n_cols, 0.0) {}
+        explicit Worker(const FastShared &given)
+            : shared(given), writer(given.store, given.prune), scratch(given.store.n_cols, 0.0) {}
+
+        // Made when it is first needed: a fit of frequent labels may do without.
+        LabelScheduler &scheduler() {
+            if (!scheduler_) scheduler_ = std::make_unique<LabelScheduler>(shared);
+            return *scheduler_;
+        }
+
+      private:
+        std::unique_ptr<LabelScheduler> scheduler_;
     };
 
     // Sets: labels_, start_. Resets what is finished and the usual intercept.
@@ -250,6 +261,10 @@ class FastOneVsAll {
             const int64_t share = (queue->left() + n_threads - 1) / n_threads;
             queue->lanes = static_cast<int>(std::min<int64_t>(SCAN_LANES, std::max(share, FEWEST_IN_BATCH)));
         }
+        const bool long_rows = store_.nnz() >= SHARED_ROW_LENGTH * store_.n_rows;
+        if (n_frequent > 0 && !frequent.whole && long_rows && directions_ == nullptr) {
+            directions_ = std::make_unique<const SharedDirections>(find_shared_directions(store_, shared_.kernels));
+        }
         parallel_for(n_threads, n_threads, [&](int, int64_t number) {
             Worker worker(shared_);
             // The lanes of every batch run empty at its end, so only as many workers run batches as can fill their
@@ -271,37 +286,48 @@ class FastOneVsAll {
 
     void run_singles(LabelQueue &queue, Worker &worker) {
         if (queue.empty()) return;
-        worker.scheduler.run(
+        worker.scheduler().run(
             stop_, queue.lanes, [&](Candidate &c) { return next(queue, worker, c); },
             [&](const FinishedLabel &done) { keep(done, worker, *stored_[done.index]); });
     }
 
-    // Frequent labels: solved in batches over all rows, then checked like all others.
+    // Frequent labels: solved and certified in batches over all rows. The few that are not accurate enough go on as
+    // working sets.
     void run_batches(LabelQueue &queue, Worker &worker) {
         if (queue.empty()) return;
         std::vector<Candidate> waiting;
-        auto take_waiting = [&](Candidate &c) {
-            if (waiting.empty()) return false;
-            c = std::move(waiting.back());
-            waiting.pop_back();
-            return true;
-        };
+        BatchSubspace<SquaredHinge> batch(store_, shared_.kernels, directions_.get());
+        BatchCertificate certificate(store_, shared_.kernels, options_.prune);
         auto check = [&] {
-            worker.scheduler.run(stop_, SCAN_LANES, take_waiting,
-                                 [&](const FinishedLabel &done) { keep(done, worker, *stored_[done.index]); });
+            certificate.run([&](Candidate &&c, const LabelBounds &bounds) {
+                if (is_accurate(bounds, c.label)) {
+                    keep({c.index, std::move(c.weights), bounds, c.n_iter, true}, worker, *stored_[c.index]);
+                } else {
+                    waiting.push_back(std::move(c));
+                }
+            });
         };
-        BatchSubspace batch(store_, shared_.kernels);
         batch.run(
             stop_, [&](Candidate &c) { return next(queue, worker, c); },
             [&](Candidate &&c) {
                 if (c.stuck) {
                     keep({c.index, std::move(c.weights), {}, c.n_iter, false}, worker, *stored_[c.index]);
                 } else {
-                    waiting.push_back(std::move(c));
+                    certificate.add(std::move(c));
                 }
-                if (waiting.size() >= SCAN_LANES) check();
+                if (certificate.full()) check();
             });
-        check();
+        if (!stop_ && !certificate.empty()) check();
+        if (waiting.empty()) return;
+        worker.scheduler().run(
+            stop_, SCAN_LANES,
+            [&](Candidate &c) {
+                if (waiting.empty()) return false;
+                c = std::move(waiting.back());
+                waiting.pop_back();
+                return true;
+            },
+            [&](const FinishedLabel &done) { keep(done, worker, *stored_[done.index]); });
     }
 
     // The next label of a queue that needs solving; the others are finished on the way.

@@ -49,6 +49,7 @@ WIDEMARGIN_INLINE void set_factors(const BatchArgs &args, NearBits &bits) {
 }
 
 // Copies one row into the list of rows that a lane's search looks at.
+template <int SHARED>
 WIDEMARGIN_INLINE void add_near(BatchArgs &args, int64_t i, int lane, const NearBits &bits) {
     const int64_t from = i * LANES + lane;
     NearRows &near = args.near[lane];
@@ -57,14 +58,16 @@ WIDEMARGIN_INLINE void add_near(BatchArgs &args, int64_t i, int lane, const Near
     at[LANES] = args.SZ[from];
     at[2 * LANES] = args.SP[from];
     at[3 * LANES] = args.cost[i] * bits.factor[(args.signs[i] >> lane) & 1][lane];
+    for (int j = 0; j < SHARED; ++j) at[(4 + j) * LANES] = args.shared[i * SHARED + j];
 }
 
 // Copies the near rows of [begin, end). The number of bits per row is unpredictable, so four rows are taken at a time.
+template <int SHARED>
 WIDEMARGIN_INLINE void add_all_near(BatchArgs &args, int64_t begin, int64_t end, const NearBits &bits) {
     for (int64_t i = begin; i < end; i += ROWS_IN_WORD) {
         for (uint64_t word = bits.words[(i - begin) / ROWS_IN_WORD]; word != 0; word &= word - 1) {
             const int place = __builtin_ctzll(word);
-            add_near(args, i + place / LANES, place % LANES, bits);
+            add_near<SHARED>(args, i + place / LANES, place % LANES, bits);
         }
     }
 }
@@ -90,6 +93,7 @@ WIDEMARGIN_INLINE uint32_t dot_row(const BatchArgs &args, int64_t i, const V *li
 // A row takes part in a lane's search if its margin may fall below 1, judging by the last step. The row's own moves
 // along z and p are a better guide than the largest move of all rows, which selects twice as many. In a sampled lane,
 // negatives outside the sample are skipped.
+template <int SHARED>
 static void batch_dots(BatchArgs &args, int64_t begin, int64_t end) {
     const RowEntry *entries = args.entries;  // local copies so that they are not reloaded after every store
     const int64_t *start = args.start;
@@ -114,17 +118,19 @@ static void batch_dots(BatchArgs &args, int64_t begin, int64_t end) {
             if (to_sample == 0) to_sample = args.sample_stride;
             near.words[(i - block) / ROWS_IN_WORD] |= bits << ((i - block) % ROWS_IN_WORD * LANES);
         }
-        add_all_near(args, block, stop, near);
+        add_all_near<SHARED>(args, block, stop, near);
     }
 }
 
 // Updates S and SP of row i. Returns the new scores; move = how far they moved.
+template <int SHARED>
 WIDEMARGIN_INLINE V step_line(const BatchArgs &args, int64_t i, int part, V &move) {
     const int at = part * WIDTH;
     float *s = args.S + i * LANES + at, *sp = args.SP + i * LANES + at;
-    const V old = load(s), step = load(args.theta[0] + at) * load(args.SZ + i * LANES + at) +
-                                  load(args.theta[1] + at) * load(sp) +
-                                  load(args.theta[2] + at) * (old - load(args.bias + at));
+    const V old = load(s);
+    V step = load(args.theta[0] + at) * load(args.SZ + i * LANES + at) + load(args.theta[1] + at) * load(sp) +
+             load(args.theta[2] + at) * (old - load(args.bias + at));
+    for (int j = 0; j < SHARED; ++j) step += args.shared[i * SHARED + j] * load(args.theta[N_DIRECTIONS + j] + at);
     const V change = step + load(args.theta[3] + at), now = old + change;
     store(sp, step);
     store(s, now);
@@ -180,12 +186,12 @@ struct GradientSums {
 };
 
 // Steps row i and writes its factors to a. Returns whether it is active in some lane.
-template <class Loss>
+template <class Loss, int SHARED>
 WIDEMARGIN_INLINE bool step_row(const BatchArgs &args, int64_t i, V *a, GradientSums &sums) {
     uint32_t bits = 0;
     for (int part = 0; part < PARTS; ++part) {
         V move;
-        const V s = step_line(args, i, part, move);
+        const V s = step_line<SHARED>(args, i, part, move);
         const M positive = lane_mask(args.signs[i], part);
         const V y = sign_of(positive);
         const RowTerms row = Loss::at(y * s, cost_line(args, i, part, positive));
@@ -197,7 +203,7 @@ WIDEMARGIN_INLINE bool step_row(const BatchArgs &args, int64_t i, V *a, Gradient
     return bits != 0;
 }
 
-template <class Loss>
+template <class Loss, int SHARED>
 static void batch_gradient(BatchArgs &args, int64_t begin, int64_t end) {
     const RowEntry *entries = args.entries;
     const int64_t *start = args.start;
@@ -208,7 +214,7 @@ static void batch_gradient(BatchArgs &args, int64_t begin, int64_t end) {
         active.count = 0;
         for (int64_t i = block; i < std::min(end, block + GRADIENT_ROWS); ++i) {
             active.row[active.count] = i;
-            active.count += step_row<Loss>(args, i, active.a[active.count], sums);
+            active.count += step_row<Loss, SHARED>(args, i, active.a[active.count], sums);
         }
         add_active(active, entries, start, args.G);
     }
@@ -253,7 +259,8 @@ static void batch_search(const BatchArgs &args, int64_t begin, int64_t end, doub
     }
 }
 
-// One part of the lanes over columns [begin, end); sums are added to the seven rows of `sums`.
+// One part of the lanes over columns [begin, end), with seven sums and one per shared direction.
+template <int SHARED>
 WIDEMARGIN_INLINE void feature_block(const FeatureArgs &args, int part, int64_t begin, int64_t end, V *sums) {
     const int at = part * WIDTH;
     const V t0 = load(args.theta[0] + at), t1 = load(args.theta[1] + at), t2 = load(args.theta[2] + at);
@@ -261,8 +268,12 @@ WIDEMARGIN_INLINE void feature_block(const FeatureArgs &args, int part, int64_t 
     for (int64_t k = begin; k < end; ++k) {
         float *w = args.W + k * LANES + at, *p = args.P + k * LANES + at;
         float *z = args.Z + k * LANES + at, *g = args.G + k * LANES + at;
-        const V old = load(w), step = t0 * load(z) + t1 * load(p) + t2 * old, now = old + step;
-        const V descent = load(g) - now, direction = descent / (1.0f + scaling * splat(args.spread[k]));
+        const float *v = args.shared + k * SHARED;
+        const V old = load(w);
+        V step = t0 * load(z) + t1 * load(p) + t2 * old;
+        for (int j = 0; j < SHARED; ++j) step += v[j] * load(args.theta[N_DIRECTIONS + j] + at);
+        const V now = old + step, descent = load(g) - now;
+        const V direction = descent / (1.0f + scaling * splat(args.spread[k]));
         store(w, now);
         store(p, step);
         store(z, direction);
@@ -270,20 +281,89 @@ WIDEMARGIN_INLINE void feature_block(const FeatureArgs &args, int part, int64_t 
         sums[0] += direction * direction, sums[1] += direction * step, sums[2] += direction * now;
         sums[3] += step * step, sums[4] += step * now, sums[5] += now * now;
         sums[6] += descent * descent;
+        for (int j = 0; j < SHARED; ++j) sums[7 + j] += v[j] * direction;
     }
 }
 
+template <int SHARED>
 static void batch_features(FeatureArgs &args) {
-    double *totals[] = {args.zz, args.zp, args.zw, args.pp, args.pw, args.ww, args.gg};
-    constexpr int N_TOTALS = 7;
+    constexpr int N_TOTALS = 7 + SHARED;
+    double *totals[N_TOTALS] = {args.zz, args.zp, args.zw, args.pp, args.pw, args.ww, args.gg};
+    for (int j = 0; j < SHARED; ++j) totals[7 + j] = args.vz[j];
     for (double *row : totals) std::fill_n(row, LANES, 0.0);
     for (int64_t begin = 0; begin < args.n_cols; begin += FLUSH_ROWS) {
         const int64_t end = std::min(args.n_cols, begin + FLUSH_ROWS);
         for (int part = 0; part < PARTS; ++part) {
             V sums[N_TOTALS] = {};
-            feature_block(args, part, begin, end, sums);
+            feature_block<SHARED>(args, part, begin, end, sums);
             for (int j = 0; j < N_TOTALS; ++j) {
                 for (int k = 0; k < WIDTH; ++k) totals[j][part * WIDTH + k] += sums[j][k];
+            }
+        }
+    }
+}
+
+static void set_lanes(int64_t n, uint32_t keep, const float *by_line, const float *by_lane, float *table) {
+    for (int part = 0; part < PARTS; ++part) {
+        const M kept = lane_mask(keep, part);
+        const V lane = load(by_lane + part * WIDTH);
+        for (int64_t i = 0; i < n; ++i) {
+            float *at = table + i * LANES + part * WIDTH;
+            store(at, blend(kept, load(at), lane + (by_line == nullptr ? 0.0f : by_line[i])));
+        }
+    }
+}
+
+template <int SHARED>
+static void first_products(FeatureArgs &args) {
+    std::fill_n(args.zz, LANES, 0.0);
+    std::fill_n(args.vz[0], N_SHARED * LANES, 0.0);
+    for (int64_t begin = 0; begin < args.n_cols; begin += FLUSH_ROWS) {
+        const int64_t end = std::min(args.n_cols, begin + FLUSH_ROWS);
+        for (int part = 0; part < PARTS; ++part) {
+            V sums[1 + SHARED] = {};
+            for (int64_t k = begin; k < end; ++k) {
+                const V z = load(args.Z + k * LANES + part * WIDTH);
+                sums[0] += z * z;
+                for (int j = 0; j < SHARED; ++j) sums[1 + j] += args.shared[k * SHARED + j] * z;
+            }
+            for (int k = 0; k < WIDTH; ++k) {
+                args.zz[part * WIDTH + k] += sums[0][k];
+                for (int j = 0; j < SHARED; ++j) args.vz[j][part * WIDTH + k] += sums[1 + j][k];
+            }
+        }
+    }
+}
+
+static void power_step(const PowerArgs &args) {
+    for (int64_t i = 0; i < args.n_rows; i += args.stride) {
+        const RowEntry *e = args.entries + args.start[i], *end = args.entries + args.start[i + 1];
+        V line[PARTS];
+        row_line(e, end, args.Z, line);
+        for (int part = 0; part < PARTS && args.SZ != nullptr; ++part) {
+            store(args.SZ + i * LANES + part * WIDTH, line[part]);
+        }
+        for (V &part : line) part *= args.cost[i];
+        for (; e != end && args.G != nullptr; ++e) {
+            __builtin_prefetch(args.G + static_cast<size_t>(e[PREFETCH_ENTRIES].col) * LANES, 1);
+            add_to_column(e, line, args.G);
+        }
+    }
+}
+
+static void gram(int64_t n, const float *table, const float *cost, double (*out)[LANES]) {
+    for (int64_t begin = 0; begin < n; begin += FLUSH_ROWS) {
+        const int64_t end = std::min(n, begin + FLUSH_ROWS);
+        for (int part = 0; part < PARTS; ++part) {
+            V sums[LANES] = {};
+            for (int64_t i = begin; i < end; ++i) {
+                const float *line = table + i * LANES;
+                const V t = (cost == nullptr ? 1.0f : cost[i]) * load(line + part * WIDTH);
+#pragma GCC unroll 16
+                for (int j = 0; j < LANES; ++j) sums[j] += line[j] * t;
+            }
+            for (int j = 0; j < LANES; ++j) {
+                for (int k = 0; k < WIDTH; ++k) out[j][part * WIDTH + k] += sums[j][k];
             }
         }
     }

@@ -77,11 +77,14 @@ struct ScreenedRow {
 struct SearchRows {
     int64_t n, stride;
     const float *s, *sz, *sp, *signed_cost;
+    const float *shared = nullptr;  // scores of the shared directions, LANES apart; null if they are not searched
+    bool with_hessian = true;       // false, with shared directions: only the gradient is wanted
 };
 
-// Rows of one lane's subspace search, those that are active or near the margin: s, sz, sp and signed cost interleaved
-// in blocks of LANES rows so that each lane writes a single stream.
-constexpr int64_t NEAR_STRIDE = 4 * LANES;
+// Rows of one lane's subspace search, those that are active or near the margin: s, sz, sp, signed cost and the scores
+// of the shared directions interleaved in blocks of LANES rows so that each lane writes a single stream.
+constexpr int64_t NEAR_ARRAYS = 4 + N_SHARED;
+constexpr int64_t NEAR_STRIDE = NEAR_ARRAYS * LANES;
 struct NearRows {
     float *blocks;
     int64_t count;
@@ -89,9 +92,15 @@ struct NearRows {
         const uint64_t place = static_cast<uint64_t>(k);  // unsigned so that divisions are shifts
         return static_cast<int64_t>(place / LANES * NEAR_STRIDE + place % LANES);
     }
-    SearchRows view() const {
+    SearchRows view(bool shared) const {
         const int64_t n = (count + LANES - 1) / LANES * LANES;
-        return {n, NEAR_STRIDE, blocks, blocks + LANES, blocks + 2 * LANES, blocks + 3 * LANES};
+        return {n,
+                NEAR_STRIDE,
+                blocks,
+                blocks + LANES,
+                blocks + 2 * LANES,
+                blocks + 3 * LANES,
+                shared ? blocks + 4 * LANES : nullptr};
     }
 };
 
@@ -105,11 +114,12 @@ struct BatchArgs {
     const float *Z;         // directions, by column
     float *G;               // Σ −c φ'(m) y x, by column
     float *S, *SZ, *SP;     // scores of weights, direction and last step, by row
+    const float *shared;    // (n_rows, N_SHARED) scores of the shared directions
     int64_t sample_stride;  // one row in this many belongs to the sample
     uint32_t searched;      // bit = rows near the margin are listed in `near`
     uint32_t sampled;       // bit = only negatives in the sample are listed
     alignas(LINE_BYTES) float bias[LANES];
-    alignas(LINE_BYTES) float theta[N_DIRECTIONS][LANES];
+    alignas(LINE_BYTES) float theta[MAX_DIRECTIONS][LANES];
     alignas(LINE_BYTES) float positive_factor[LANES];
     alignas(LINE_BYTES) float negative_factor[LANES];
     alignas(LINE_BYTES) float search_factor[LANES];  // for negatives in `near`
@@ -118,18 +128,31 @@ struct BatchArgs {
     alignas(LINE_BYTES) float reach_z[LANES];
     alignas(LINE_BYTES) float reach_p[LANES];
     alignas(LINE_BYTES) float largest_move[LANES];          // largest change of a score in the last step
-    NearRows near[LANES];                                   // with room for end − begin more rows
+    NearRows near[LANES];                                   // with room for all rows
     double loss[LANES], bias_sum[LANES], curvature[LANES];  // Σ c φ, Σ −c φ' y, Σ c φ''
 };
 
 struct FeatureArgs {
     int64_t n_cols;
     const float *spread;  // (n_cols,) see `direction` in one_vs_all/batch_search.hpp
+    const float *shared;  // (n_cols, N_SHARED) the shared directions
     float *W, *P, *Z, *G;
-    alignas(LINE_BYTES) float theta[N_DIRECTIONS][LANES];
+    alignas(LINE_BYTES) float theta[MAX_DIRECTIONS][LANES];
     alignas(LINE_BYTES) float scaling[LANES];
     double zz[LANES], zp[LANES], zw[LANES], pp[LANES], pw[LANES], ww[LANES];
     double gg[LANES];  // ‖G − W‖²
+    double vz[N_SHARED][LANES];
+};
+
+// One step of the power method on 16 vectors (one_vs_all/shared_directions.hpp).
+struct PowerArgs {
+    int64_t n_rows, stride;  // every stride-th row takes part
+    const RowEntry *entries;
+    const int64_t *start;
+    const float *cost;  // (n_rows,)
+    const float *Z;     // (n_cols × LANES)
+    float *G;           // (n_cols × LANES), or null
+    float *SZ;          // (n_rows × LANES), or null
 };
 
 // The tables of a batch. By column: weights W, last step P, direction Z, and G. By row: the scores of W, Z and P.
@@ -174,6 +197,24 @@ struct CertificateArgs {
     alignas(LINE_BYTES) double residual[LANES];
 };
 
+// Up to 16 labels whose certificates are computed together (one_vs_all/batch_certificate.hpp).
+struct CheckArgs {
+    int64_t n_rows, n_cols;
+    const RowEntry *entries;
+    const double *exact;  // the values if float32 rounds some of them, else null
+    const int64_t *start;
+    const double *weight;   // (n_rows,)
+    const float *l1_norm;   // (n_rows,)
+    const uint16_t *signs;  // (n_rows,) bit = lane's label is positive
+    const float *W;         // weights, by column
+    double *S, *U;          // scores by row; Σ y α x by column
+    double prune;
+    float least_kept;  // the smallest weight that is not pruned
+    alignas(LINE_BYTES) double bias[LANES];
+    alignas(LINE_BYTES) double positive_factor[LANES];  // 0 in a lane without a label, like the other factor
+    alignas(LINE_BYTES) double negative_factor[LANES];
+};
+
 struct VectorKernels {
     void (*scan)(ScanArgs &args, int64_t begin, int64_t end);
     // Appends the rows of a block with sum + share · norm > limit > 0 to `out`, returns their number, and clears the
@@ -192,12 +233,21 @@ struct VectorKernels {
     // out = x · v in double for two vectors at once, with v₀ and v₁ of a column side by side; exact: the values of x,
     // or null
     void (*pair_dots)(const RowView &row, const double *exact, const float *pairs, double *out);
+    // The kernels of a batch exist without [0] and with [1] shared directions.
     // SZ = X Z, and the rows near the margin of each lane, for rows [begin, end)
-    void (*batch_dots)(BatchArgs &args, int64_t begin, int64_t end);
+    void (*batch_dots[2])(BatchArgs &args, int64_t begin, int64_t end);
     // the step θ in S and SP, then G += X' (−c φ' y), for rows [begin, end)
-    void (*batch_gradient)(BatchArgs &args, int64_t begin, int64_t end);
+    void (*batch_gradient[2])(BatchArgs &args, int64_t begin, int64_t end);
     // the step θ in W and P, Z = (G − W) / (1 + scaling spread), G = 0, and all inner products
-    void (*batch_features)(FeatureArgs &args);
+    void (*batch_features[2])(FeatureArgs &args);
+    // the lanes that are not in `keep` become by_line_i + by_lane; by_line: null for zeros
+    void (*set_lanes)(int64_t n, uint32_t keep, const float *by_line, const float *by_lane, float *table);
+    // zz and vz of all lanes, with one or N_SHARED directions in args.shared
+    void (*first_products[2])(FeatureArgs &args);
+    // SZ = X Z, G += X' (c X Z)
+    void (*power_step)(const PowerArgs &args);
+    // out += Σ_i c_i t_i t_i' for the lines t_i of a table; cost: null for ones
+    void (*gram)(int64_t n, const float *table, const float *cost, double (*out)[LANES]);
     // The logistic loss: the sums of a search over rows [begin, end) for all lanes, (N_SEARCH_SUMS, LANES); gradient.
     void (*logistic_search)(const BatchArgs &args, int64_t begin, int64_t end, double (*sums)[LANES]);
     void (*logistic_gradient)(BatchArgs &args, int64_t begin, int64_t end);
@@ -210,6 +260,16 @@ struct VectorKernels {
     // The sums over rows, and those over columns, after which U = 0.
     void (*logistic_certificate)(CertificateArgs &args);
     void (*certificate_columns)(CertificateArgs &args);
+    // The kernels of a certificate exist for 8 [0] and for 16 lanes [1].
+    // S = X W + bias
+    void (*check_scores[2])(const CheckArgs &args);
+    // with m = max(0, 1 − y (S + shift)): Σ c m of the negatives and of the positives, Σ c where m > 0, Σ c m²
+    void (*check_losses[2])(const CheckArgs &args, const double *shift, double (*sums)[LANES]);
+    // U = Σ y α x, α shrunk by side (negatives, positives); Σ (α − α² / (4 c)), and the loss of the kept weights
+    void (*check_gradient[2])(const CheckArgs &args, const double *shift, const double (*shrink)[LANES],
+                              double (*sums)[LANES]);
+    // ‖W‖², ‖kept W‖², ‖U‖², ‖W − U‖²; then U = 0
+    void (*check_columns[2])(const CheckArgs &args, double (*sums)[LANES]);
 };
 
 }  // namespace widemargin

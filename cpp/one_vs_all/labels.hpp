@@ -132,18 +132,25 @@ class LabelSetup {
     // max(1, min(P, N)) / n · ‖∇f(0)‖
     double rule_scale(const LabelProblem &label, const LabelSides &sides, std::vector<double> &dense) const {
         double squares = 0, cross = 0, sum = 0;
+        int64_t n_entries = 0;
         for (uint32_t i : label.positives) {
+            n_entries += store_.length(i);
             for (int64_t k = store_.start[i]; k < store_.start[i + 1]; ++k) {
                 dense[store_.entries[k].col] += store_.weight[i] * store_.value(k);
             }
             sum += store_.weight[i];
         }
-        for (uint32_t i : label.positives) {  // sees the sum of a column once, later zero
-            for (int64_t k = store_.start[i]; k < store_.start[i + 1]; ++k) {
-                double &x = dense[store_.entries[k].col];
-                squares += x * x;
-                cross += x * row_sum_[store_.entries[k].col];
-                x = 0;
+        auto absorb = [&](int64_t col) {  // sees the sum of a column once, later zero
+            double &x = dense[col];
+            squares += x * x;
+            cross += x * row_sum_[col];
+            x = 0;
+        };
+        if (n_entries >= store_.n_used) {
+            for (int64_t col = 0; col < store_.n_used; ++col) absorb(col);
+        } else {
+            for (uint32_t i : label.positives) {
+                for (int64_t k = store_.start[i]; k < store_.start[i + 1]; ++k) absorb(store_.entries[k].col);
             }
         }
         const double nf = label.negative_factor, both = label.positive_factor + nf;

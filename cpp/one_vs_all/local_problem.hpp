@@ -88,13 +88,16 @@ class LocalProblem {
 
     // The weights in columns of the store; exact zeros are dropped.
     void read(LabelWeights &out) const {
-        out.cols.clear();
-        out.vals.clear();
+        out.cols.resize(n_features_);
+        out.vals.resize(n_features_);
+        size_t count = 0;
         for (int64_t k = 0; k < n_features_; ++k) {
-            if (w_[k] == 0) continue;
-            out.cols.push_back(features_[k]);
-            out.vals.push_back(w_[k]);
+            out.cols[count] = features_[k];
+            out.vals[count] = w_[k];
+            count += w_[k] != 0;
         }
+        out.cols.resize(count);
+        out.vals.resize(count);
         out.bias = static_cast<float>(bias_);
     }
 

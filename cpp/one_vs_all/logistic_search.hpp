@@ -106,7 +106,7 @@ class LogisticSearch {
         bool careful = false;  // searches to the end, because some step did not
         Candidate candidate;
         SubspaceProducts products;
-        SubspaceSearch search;
+        SubspaceSearch<> search;
         float theta[N_DIRECTIONS] = {};
         float bias = 0;
         double value = NEVER, curvature = 0;
@@ -243,7 +243,7 @@ class LogisticSearch {
         fill_sample(label, bias);
         const SearchRows rows = sample_.view();
         const bool use[N_DIRECTIONS] = {true, true, false, label.has_bias};
-        SubspaceSearch search;
+        SubspaceSearch<> search;
         search.begin(products, use);
         double sums[N_SEARCH_SUMS];
         do {
@@ -359,7 +359,7 @@ class LogisticSearch {
             const double share = total_cost_ > 0 ? lanes_[lane].curvature / total_cost_ : 0.0;
             args.scaling[lane] = static_cast<float>(DIAGONAL_SHARE * share);
         }
-        kernels_.batch_features(args);
+        kernels_.batch_features[0](args);
         for (int lane = 0; lane < LANES; ++lane) {
             Lane &state = lanes_[lane];
             const double penalty = state.products.bias_penalty;

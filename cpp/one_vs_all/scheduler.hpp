@@ -49,6 +49,12 @@ constexpr int MAX_ROUNDS = 12;
 constexpr int LOCAL_MAX_ITER = 150;       // as in one_vs_all/batch_search.hpp
 constexpr double TIGHTENING_SHARE = 0.3;  // of the inner target, if a solved set was not accurate enough
 
+// Whether the stopping rule and the gap hold.
+inline bool is_accurate(const LabelBounds &bounds, const LabelProblem &label) {
+    return bounds.valid && bounds.gradient_norm <= ACCEPT_SHARE * label.rule &&
+           bounds.relative_gap() <= ACCEPT_SHARE * label.gap_tol;
+}
+
 struct FinishedLabel {
     int64_t index = 0;
     LabelWeights weights;  // unpruned, in columns of the store
@@ -357,10 +363,7 @@ class LabelScheduler {
         const EmittedRows emitted{slot.found, slot.threshold, slot.covers_pruning};
         LabelBounds &bounds = slot.result.bounds;
         bounds = certificate_.evaluate(slot.label, emitted, shared_.prune, slot.result.weights);
-        if (bounds.valid && bounds.gradient_norm <= ACCEPT_SHARE * slot.label.rule &&
-            bounds.relative_gap() <= ACCEPT_SHARE * slot.label.gap_tol) {
-            return true;
-        }
+        if (is_accurate(bounds, slot.label)) return true;
         if (n_missing == 0) slot.accuracy *= TIGHTENING_SHARE;
         return false;
     }

@@ -70,6 +70,24 @@ def certify_weights(
 ) -> tuple[float, float, float, float, float, float, bool, bool]: ...
 def search_subspace(rows: _F32, products: _F64, use: _Bool, isa: str) -> list[float]: ...
 def logistic_sums(rows: _F32, bias: float, theta: _F32, sums: _F64, isa: str) -> None: ...
+def shared_directions(
+    data: _F32, indices: _I32, indptr: _I32, n_features: int, row_weight: _F64, isa: str
+) -> tuple[list[float], list[float]]: ...
+def certify_batch(
+    data: _F32,
+    indices: _I32,
+    indptr: _I32,
+    positive_rows: _I64,
+    positive_indptr: _I64,
+    row_weight: _F64,
+    coef: _F32,
+    intercept: _F64,
+    bias_value: float,
+    bias_penalty: float,
+    prune: float,
+    out: _F64,
+    isa: str,
+) -> None: ...
 def solve_batch(
     data: _F32,
     indices: _I32,
@@ -114,6 +132,8 @@ class BatchTables:
         columns: _F32,
         rows: _F32,
         lanes: _F32,
+        shared_columns: _F32,
+        shared_rows: _F32,
     ) -> None: ...
     def dots(self, sampled: int, stride: int, sz: _F32, isa: str) -> list[float]: ...
     def search(self, sums: _F64, isa: str) -> None: ...

@@ -4,7 +4,8 @@ Each iteration minimises the objective over span{z, last step, w, bias}, z_k = �
 
     t = DIAGONAL_SHARE Σ c φ'' / Σ c,      spread = Σ c x² − (Σ c x)² / Σ c   (a share of the Hessian's diagonal),
 
-the first one over span{mean positive, mean row, bias}. It stops when the point between the last two iterates with the
+the first one over span{mean positive, mean row, bias}. With the squared hinge, all labels share two more directions,
+which replace the mean row. It stops when the point between the last two iterates with the
 smallest expected gradient meets the rule and the gap. The kernels work in float32, look only at rows near the margin
 in a search, and sample negatives in the first ones; here everything is in float64 and over all rows. Memory: X and a
 few vectors. Twins: cpp/one_vs_all/batch_search.hpp and isa_batch.hpp.
@@ -19,10 +20,11 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from reference.binary_objective import BinaryProblem
+from reference.fast_one_vs_all import store_order
 from reference.subspace_search import SearchRows, minimize_in_subspace
 from widemargin.problems.losses import Floats
 
-__all__ = ["BatchStep", "batch_step", "feature_spread", "near_rows", "solve_by_subspace"]
+__all__ = ["BatchStep", "batch_step", "feature_spread", "near_rows", "shared_directions", "solve_by_subspace"]
 
 # Values and reasons: cpp/one_vs_all/batch_search.hpp.
 BATCH_RULE_SHARE = 0.5
@@ -30,6 +32,12 @@ BATCH_GAP_SHARE = 0.9
 BATCH_MAX_ITER = 150
 DIAGONAL_SHARE = 0.15
 SOLO_ITERATIONS = 2
+N_SHARED = 2
+N_GROUPS = 16
+# Values and reasons: cpp/one_vs_all/shared_directions.hpp.
+POWER_ROWS = 2048
+SIGN_MULTIPLIER = 2654435761
+SMALLEST_EIGENVALUE = 1e-4
 
 
 def near_rows(y: Floats, s: Floats, sz: Floats, step_scores: Floats, reach: Floats) -> npt.NDArray[np.bool_]:
@@ -69,11 +77,18 @@ class BatchStep:
 
 
 def batch_step(
-    problem: BinaryProblem, old: BatchStep, sz: Floats, bias: float, theta: Floats, spread: Floats
+    problem: BinaryProblem,
+    old: BatchStep,
+    sz: Floats,
+    bias: float,
+    theta: Floats,
+    spread: Floats,
+    shared: Floats | None = None,
 ) -> BatchStep:
-    """Take the step θ in the span of z, p, w and the intercept, and compute the next direction.
+    """Take the step θ in the span of z, p, w, the intercept and the shared directions; compute the next direction.
 
-    sz is X z, `bias` the intercept before the step, and `spread` the result of `feature_spread`.
+    sz is X z, `bias` the intercept before the step, `spread` the result of `feature_spread`, and `shared` that of
+    `shared_directions`.
 
     Examples
     --------
@@ -87,6 +102,8 @@ def batch_step(
     """
     p = theta[0] * old.z + theta[1] * old.p + theta[2] * old.w
     moved = theta[0] * sz + theta[1] * old.sp + theta[2] * (old.s - bias)
+    if shared is not None:
+        p, moved = p + shared @ theta[4:], moved + np.asarray(problem.X @ shared) @ theta[4:]
     w, s = old.w + p, old.s + moved + theta[3]
     m = problem.y * s
     alpha = -problem.c * problem.loss.derivative(m)
@@ -121,6 +138,33 @@ def feature_spread(problem: BinaryProblem) -> Floats:
     return spread
 
 
+def shared_directions(X: npt.NDArray[np.float64] | sp.csr_array, c: Floats) -> Floats:
+    """Approximate the leading eigenvectors of Σ c x x', shape (n_features, N_SHARED); zero if there are fewer.
+
+    One step of the power method on evenly spaced rows of the row store, from their sum and 15 sums with signs, then
+    the best orthonormal combinations over all rows.
+
+    Examples
+    --------
+    >>> v = shared_directions(sp.csr_array(np.diag([3.0, 2.0, 1.0])), np.ones(3))
+    >>> abs(v).round(3).tolist()
+    [[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]
+    """
+    sample = store_order(X)[0][:: max(1, len(c) // POWER_ROWS)]
+    number, weight, rows = np.arange(len(sample)), c[sample], X[sample]
+    groups = np.zeros((len(sample), N_GROUPS))
+    groups[number, 1 + number % (N_GROUPS - 1)] = np.where(number * SIGN_MULTIPLIER % 2**32 >= 2**31, 1.0, -1.0)
+    groups[:, 0] = 1.0
+    sums = np.asarray(rows.T @ (weight[:, None] * groups))
+    stepped = np.asarray(rows.T @ (weight[:, None] * np.asarray(rows @ sums)))
+    lengths = np.linalg.norm(stepped, axis=0)
+    left, singular, _ = np.linalg.svd(stepped / np.where(lengths > 0.0, lengths, 1.0), full_matrices=False)
+    basis = left[:, singular**2 > SMALLEST_EIGENVALUE]
+    values, vectors = np.linalg.eigh(basis.T @ np.asarray(X.T @ (c[:, None] * np.asarray(X @ basis))))
+    found = (basis @ vectors[:, ::-1])[:, : min(N_SHARED, int((values > 0).sum()))]
+    return np.pad(found, ((0, 0), (0, N_SHARED - found.shape[1])))
+
+
 def solve_by_subspace(problem: BinaryProblem, rule: float, gap_tol: float) -> tuple[Floats, int]:
     """Return (w, b) with ‖gradient‖ ≤ rule and an expected relative gap of at most gap_tol, and the iterations.
 
@@ -134,15 +178,18 @@ def solve_by_subspace(problem: BinaryProblem, rule: float, gap_tol: float) -> tu
     >>> abs(v.round(6)).tolist()
     [0.666667, 0.666667, 0.0]
     """
-    lane, bias = _start(problem)
+    shared = None if problem.loss.name == "logistic" else shared_directions(problem.X, problem.c)
+    lane, bias = _start(problem, with_mean=shared is None)
     spread, has_bias = feature_spread(problem), problem.bias_value != 0.0
+    shared_scores = None if shared is None else np.asarray(problem.X @ shared).T
+    others = np.empty((0, len(lane.w))) if shared is None else shared.T
     for n_iter in range(1, BATCH_MAX_ITER + 1):
         sz = np.asarray(problem.X @ lane.z)
-        rows = SearchRows(problem.loss, problem.y, problem.c, lane.s, sz, lane.sp, bias)
-        vectors = np.stack([lane.z, lane.p, lane.w])
-        use = np.array([True, True, n_iter > SOLO_ITERATIONS, has_bias])
+        rows = SearchRows(problem.loss, problem.y, problem.c, lane.s, sz, lane.sp, bias, shared_scores)
+        vectors = np.concatenate([np.stack([lane.z, lane.p, lane.w]), others])
+        use = np.array([True, True, n_iter > SOLO_ITERATIONS, has_bias, *[True] * len(others)])
         theta = minimize_in_subspace(rows, vectors @ vectors.T, problem.bias_penalty, use)
-        before, lane = lane.gg, batch_step(problem, lane, sz, bias, theta, spread)
+        before, lane = lane.gg, batch_step(problem, lane, sz, bias, theta, spread, shared)
         bias += float(theta[3])
         back = lane.gg / (lane.gg + before)
         if _finished(problem, lane, bias, lane.gg * (1.0 - back), rule, gap_tol):
@@ -150,11 +197,11 @@ def solve_by_subspace(problem: BinaryProblem, rule: float, gap_tol: float) -> tu
     return np.append(lane.w - back * lane.p, bias - back * theta[3]), n_iter
 
 
-def _start(problem: BinaryProblem) -> tuple[BatchStep, float]:
-    """No weights; the first directions are the mean positive and the mean row."""
+def _start(problem: BinaryProblem, *, with_mean: bool) -> tuple[BatchStep, float]:
+    """No weights; the first directions are the mean positive and, perhaps, the mean row."""
     positive, n_features = problem.y > 0.0, problem.X.shape[1]
     z = np.asarray(problem.X.T @ positive.astype(np.float64)) / positive.sum()
-    p = np.asarray(problem.X.T @ problem.c) / problem.c.sum()
+    p = np.asarray(problem.X.T @ problem.c) / problem.c.sum() if with_mean else np.zeros(n_features)
     bias = 2.0 * float(positive.mean()) - 1.0 if problem.bias_value != 0.0 else 0.0
     s = np.full(len(problem.y), bias)
     return BatchStep(np.zeros(n_features), p, z, s, np.asarray(problem.X @ p), 0.0, 0.0, 0.0, np.inf), bias

@@ -1,16 +1,17 @@
-"""The minimiser of one label's objective over four directions, in plain NumPy.
+"""The minimiser of one label's objective over four directions and k that the labels share, in plain NumPy.
 
-    min over θ of  ½‖w + θ₀ z + θ₁ p + θ₂ w‖² + ½ bias_penalty (b + θ₃)² + Σ_i c_i φ(y_i s_i(θ)),
-    s_i(θ) = s_i + θ₀ sz_i + θ₁ sp_i + θ₂ (s_i − b) + θ₃
+    min over θ of  ½‖w + θ₀ z + θ₁ p + θ₂ w + Σ_j θ₄₊ⱼ v_j‖² + ½ bias_penalty (b + θ₃)² + Σ_i c_i φ(y_i s_i(θ)),
+    s_i(θ) = s_i + θ₀ sz_i + θ₁ sp_i + θ₂ (s_i − b) + θ₃ + Σ_j θ₄₊ⱼ v_j·x_i
 
 by Newton steps that the secant rule shortens if the slope along the step turns positive, until the gradient,
-scaled by the Hessian's diagonal, has fallen to a share of its start. Memory: a few vectors of n_samples.
+scaled by the Hessian's diagonal, has fallen to a share of its start. With shared directions, the second
+Hessian is kept while the gradient falls quickly. Memory: a few vectors of n_samples.
 Twin: cpp/one_vs_all/subspace_search.hpp, and search_sums and logistic_search of the vector kernels.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -19,12 +20,14 @@ from widemargin.problems.losses import Floats, Loss
 
 __all__ = ["SearchRows", "minimize_in_subspace", "newton_in_subspace", "search_sums"]
 
-N_DIRECTIONS = 4
+INTERCEPT = 3  # place of the intercept among the directions
 # Values and reasons: cpp/one_vs_all/subspace_search.hpp.
 SEARCH_REDUCTION = 0.07
 MAX_SEARCH_PASSES = 8
 SEARCH_RIDGE = 1e-5
 OVERSHOOT_SHARE = 0.3
+HESSIAN_PASSES = 2  # with shared directions, as the next one
+SLOW_SHARE = 0.3
 
 
 @dataclass(frozen=True)
@@ -46,14 +49,16 @@ class SearchRows:
     sz: Floats  # scores of direction z
     sp: Floats  # scores of direction p
     bias: float  # the intercept
+    shared: Floats | None = field(default=None)  # (k, n_samples) scores of the shared directions
 
     def directions(self) -> Floats:
-        """Scores of the four directions, shape (4, n_samples)."""
-        return np.stack([self.sz, self.sp, self.s - self.bias, np.ones_like(self.s)])
+        """Scores of all directions, shape (4 + k, n_samples)."""
+        own = np.stack([self.sz, self.sp, self.s - self.bias, np.ones_like(self.s)])
+        return own if self.shared is None else np.concatenate([own, self.shared])
 
 
 def search_sums(rows: SearchRows, theta: Floats) -> tuple[Floats, Floats, float]:
-    """Return at θ half the descent Σ −c φ' y v (4,), half the curvature Σ c φ'' v v' (4, 4), and the loss.
+    """Return at θ half the descent Σ −c φ' y v (n,), half the curvature Σ c φ'' v v' (n, n), and the loss; n = 4 + k.
 
     Examples
     --------
@@ -72,10 +77,10 @@ def search_sums(rows: SearchRows, theta: Floats) -> tuple[Floats, Floats, float]
 
 
 def minimize_in_subspace(rows: SearchRows, products: Floats, bias_penalty: float, use: npt.NDArray[np.bool_]) -> Floats:
-    """Return θ, shape (4,).
+    """Return θ, shape (4 + k,).
 
-    `products` (3, 3) holds the inner products of z, p and w; `bias_penalty` is 0 for a free intercept and 1 for a
-    regularised one; `use` (4,) says which directions take part.
+    `products` (3 + k, 3 + k) holds the inner products of z, p, w and the shared directions; `bias_penalty` is 0 for a
+    free intercept and 1 for a regularised one; `use` (4 + k,) says which directions take part.
 
     Examples
     --------
@@ -87,10 +92,12 @@ def minimize_in_subspace(rows: SearchRows, products: Floats, bias_penalty: float
     [0.667, 0.0, 0.0, 0.0]
     """
     quadratic, linear = _penalty(rows, products, bias_penalty)
-    base, step, theta = np.zeros(N_DIRECTIONS), np.zeros(N_DIRECTIONS), np.zeros(N_DIRECTIONS)
-    descent = start_norm = 0.0
+    base, step, theta = np.zeros(len(use)), np.zeros(len(use)), np.zeros(len(use))
+    descent = start_norm = last_norm = 0.0
+    H, wants_hessian = quadratic, True
     for passes in range(1, MAX_SEARCH_PASSES + 1):
-        gradient, H = _derivatives(rows, theta, quadratic, linear, use)
+        gradient, newest = _derivatives(rows, theta, quadratic, linear, use)
+        H = newest if wants_hessian else H
         norm = float(np.sqrt(np.sum(np.square(gradient) / np.diag(H))))
         if passes == 1:
             start_norm = norm
@@ -99,11 +106,13 @@ def minimize_in_subspace(rows: SearchRows, products: Floats, bias_penalty: float
             if slope > OVERSHOOT_SHARE * descent and passes < MAX_SEARCH_PASSES:
                 share = descent / (descent + slope)
                 step, descent = share * step, share * descent
-                theta = base + step
+                theta, wants_hessian = base + step, True
                 continue
             base = theta
         if norm <= (SEARCH_REDUCTION if passes > 1 else 0.0) * start_norm or passes == MAX_SEARCH_PASSES:
             break
+        wants_hessian = rows.shared is None or passes < HESSIAN_PASSES or norm > SLOW_SHARE * last_norm
+        last_norm = norm
         step = _newton_step(gradient, H)
         descent = float(-gradient @ step)
         theta = base + step
@@ -122,15 +131,19 @@ def newton_in_subspace(rows: SearchRows, products: Floats, bias_penalty: float, 
     >>> float(newton_in_subspace(rows, np.diag([1.0, 0.0, 0.0]), 0.0, use)[0].round(3))
     0.667
     """
-    return _newton_step(*_derivatives(rows, np.zeros(N_DIRECTIONS), *_penalty(rows, products, bias_penalty), use))
+    return _newton_step(*_derivatives(rows, np.zeros(len(use)), *_penalty(rows, products, bias_penalty), use))
 
 
 def _penalty(rows: SearchRows, products: Floats, bias_penalty: float) -> tuple[Floats, Floats]:
     """The quadratic and the linear part of the penalty in θ."""
-    quadratic = np.zeros((N_DIRECTIONS, N_DIRECTIONS))
-    quadratic[:3, :3] = products
-    quadratic[3, 3] = bias_penalty
-    return quadratic, np.append(products[2], bias_penalty * rows.bias)
+    n = len(products) + 1
+    quadratic, linear = np.zeros((n, n)), np.zeros(n)
+    features = np.delete(np.arange(n), INTERCEPT)
+    quadratic[np.ix_(features, features)] = products
+    quadratic[INTERCEPT, INTERCEPT] = bias_penalty
+    linear[features] = products[2]
+    linear[INTERCEPT] = bias_penalty * rows.bias
+    return quadratic, linear
 
 
 def _derivatives(
@@ -151,6 +164,6 @@ def _derivatives(
 def _newton_step(gradient: Floats, H: Floats) -> Floats:
     """−H⁻¹ gradient, with the matrix scaled to a unit diagonal, and a small ridge."""
     scale = 1.0 / np.sqrt(np.diag(H))
-    scaled = H * np.outer(scale, scale) + SEARCH_RIDGE * np.eye(N_DIRECTIONS)
+    scaled = H * np.outer(scale, scale) + SEARCH_RIDGE * np.eye(len(H))
     step: Floats = -scale * np.linalg.solve(scaled, gradient * scale)
     return step

@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from hypothesis_examples import examples
-from reference.batch_subspace import DIAGONAL_SHARE, BatchStep, batch_step, feature_spread, near_rows, solve_by_subspace
+from reference.batch_subspace import (
+    DIAGONAL_SHARE,
+    BatchStep,
+    batch_step,
+    feature_spread,
+    near_rows,
+    shared_directions,
+    solve_by_subspace,
+)
 from reference.binary_certificate import dual_bound
 from reference.binary_objective import BinaryObjective, BinaryProblem
 from reference.logistic_search import solve_by_logistic_search
@@ -49,31 +57,39 @@ def test_exponents_far_below_stay_finite(isa):
     np.testing.assert_allclose(log1p, e, rtol=1e-6)
 
 
-def random_search(rng, loss, n_rows=50):
+def random_search(rng, loss, n_rows=50, n_shared=0):
     """Rows of a search whose directions have the required products."""
     y = np.where(rng.random(n_rows) < 0.3, 1.0, -1.0)
     X, vectors, bias = rng.normal(size=(n_rows, 6)), rng.normal(size=(3, 6)), float(rng.normal())
+    shared = np.linalg.qr(rng.normal(size=(6, 6)))[0][:n_shared]
     s = X @ vectors[2] + bias
-    rows = SearchRows(loss, y, rng.uniform(0.5, 2.0, n_rows), s, X @ vectors[0], X @ vectors[1], bias)
-    return rows, vectors
+    scores = (X @ vectors[0], X @ vectors[1])
+    rows = SearchRows(loss, y, rng.uniform(0.5, 2.0, n_rows), s, *scores, bias, (X @ shared.T).T)
+    return rows, np.concatenate([vectors, shared])
+
+
+def moved_weights(vectors, theta):
+    """w + θ₀ z + θ₁ p + θ₂ w + Σ θ₄₊ⱼ v_j."""
+    return vectors[2] + np.delete(theta, 3) @ vectors
 
 
 @pytest.mark.parametrize("name", sorted(LOSSES))
 @pytest.mark.parametrize("bias_penalty", [0.0, 1.0])
-def test_the_search_finds_the_minimum_of_the_subspace(name, bias_penalty):
+@pytest.mark.parametrize("n_shared", [0, 2])
+def test_the_search_finds_the_minimum_of_the_subspace(name, bias_penalty, n_shared):
     rng = np.random.default_rng(1)
-    rows, (z, p, w) = random_search(rng, LOSSES[name])
+    rows, vectors = random_search(rng, LOSSES[name], 50, n_shared)
 
     def value(theta):
-        moved = w + theta[0] * z + theta[1] * p + theta[2] * w
+        moved = moved_weights(vectors, theta)
         m = rows.y * (rows.s + theta @ rows.directions())
         penalty = 0.5 * moved @ moved + 0.5 * bias_penalty * (rows.bias + theta[3]) ** 2
         return penalty + rows.c @ LOSSES[name].value(m)
 
-    vectors = np.stack([z, p, w])
-    theta = minimize_in_subspace(rows, vectors @ vectors.T, bias_penalty, np.ones(4, dtype=bool))
-    best = minimize(value, np.zeros(4), method="BFGS", options={"gtol": 1e-10})
-    assert value(theta) - best.fun < 0.01 * (value(np.zeros(4)) - best.fun)
+    use = np.ones(4 + n_shared, dtype=bool)
+    theta = minimize_in_subspace(rows, vectors @ vectors.T, bias_penalty, use)
+    best = minimize(value, 0.0 * theta, method="BFGS", options={"gtol": 1e-10})
+    assert value(theta) - best.fun < 0.01 * (value(0.0 * theta) - best.fun)
 
 
 def test_half_the_sums_are_the_derivatives_of_the_loss():
@@ -88,25 +104,51 @@ def test_half_the_sums_are_the_derivatives_of_the_loss():
 
 
 @pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("n_shared", [0, 2])
 @examples(30)
-@given(seed=st.integers(0, 2**32 - 1), n_rows=st.integers(1, 70), use=st.tuples(*4 * [st.booleans()]))
-def test_compiled_search_equals_its_twin(isa, seed, n_rows, use):
+@given(seed=st.integers(0, 2**32 - 1), n_rows=st.integers(1, 70), use=st.tuples(*6 * [st.booleans()]))
+def test_compiled_search_equals_its_twin(isa, n_shared, seed, n_rows, use):
     rng = np.random.default_rng(seed)
-    rows, vectors = random_search(rng, SquaredHinge(), n_rows)
-    products, use = vectors @ vectors.T, np.array(use)
+    rows, vectors = random_search(rng, SquaredHinge(), n_rows, n_shared)
+    products, use = vectors @ vectors.T, np.array(use[: 4 + n_shared])
     expected = minimize_in_subspace(rows, products, 0.0, use)
-    table = np.stack([rows.s, rows.sz, rows.sp, rows.y * rows.c]).astype(np.float32)
-    numbers = np.append(products[UPPER[0][[0, 1, 2, 4, 5, 7]], UPPER[1][[0, 1, 2, 4, 5, 7]]], [rows.bias, 0.0])
+    table = np.concatenate([np.stack([rows.s, rows.sz, rows.sp, rows.y * rows.c]), rows.shared]).astype(np.float32)
+    shared = np.pad(products[:3, 3:], ((0, 0), (0, 2 - n_shared)))
+    numbers = np.concatenate([products[np.triu_indices(3)], [rows.bias, 0.0], shared.ravel()])
     theta = np.array(_hooks.search_subspace(table, numbers, use, isa))
     assert (theta[~use] == 0).all()
 
     def value(theta):
-        moved = vectors[2] + theta[:3] @ vectors
+        moved = moved_weights(vectors, theta)
         return 0.5 * moved @ moved + search_sums(rows, theta)[2]
 
     # Rounding may decide whether one more Newton iteration is taken: the values agree up to the gain of one iteration.
-    start = value(np.zeros(4))
+    start = value(0.0 * expected)
     assert value(theta) <= value(expected) + 0.01 * (start - value(expected)) + 1e-4 * start
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@examples(15)
+@given(seed=st.integers(0, 2**32 - 1), n_rows=st.integers(1, 90))
+def test_shared_directions_are_those_of_the_twin(isa, seed, n_rows):
+    rng = np.random.default_rng(seed)
+    X, weight = random_rows(rng, n_rows), rng.uniform(0.5, 2.0, n_rows)
+    found, scores = (np.array(part).reshape(-1, 2) for part in _hooks.shared_directions(*arrays(X), 20, weight, isa))
+    expected = shared_directions(X.astype(np.float64), weight)
+    np.testing.assert_allclose(scores, X @ found, atol=1e-4)
+    lengths = np.square(found).sum(axis=0)
+    np.testing.assert_allclose(found.T @ found, np.diag(lengths), atol=1e-4)
+    assert (np.isclose(lengths, 1.0, atol=1e-4) | (lengths == 0.0)).all()
+    # Eigenvectors of close eigenvalues may mix, so what counts is how much of Σ c x x' they explain.
+    explained = (np.square(np.asarray(X @ v)).T @ weight for v in (found, expected))
+    np.testing.assert_allclose(*(part.sum() for part in explained), rtol=2e-3, atol=1e-6)
+
+
+def test_shared_directions_are_close_to_the_leading_eigenvectors():
+    rng = np.random.default_rng(9)
+    X = sp.csr_array(rng.normal(size=(300, 2)) @ (8.0 * rng.normal(size=(2, 30))) + 0.1 * rng.normal(size=(300, 30)))
+    eigenvectors = np.linalg.eigh((X.T @ X).toarray())[1][:, -2:]
+    np.testing.assert_allclose(np.linalg.svd(eigenvectors.T @ shared_directions(X, np.ones(300)))[1], 1.0, atol=1e-3)
 
 
 def random_batch(rng, loss, n_rows=60):
@@ -116,11 +158,13 @@ def random_batch(rng, loss, n_rows=60):
     cost = rng.uniform(0.5, 2.0, n_rows).astype(np.float32)
     positive = rng.random((n_rows, LANES)) < 0.3
     W, P, Z = (rng.normal(size=(n_features, LANES)).astype(np.float32) for _ in range(3))
-    lanes = np.zeros((10, LANES), dtype=np.float32)
+    lanes = np.zeros((12, LANES), dtype=np.float32)
     lanes[0] = rng.normal(size=LANES)  # bias
     lanes[1:5] = 0.3 * rng.normal(size=(4, LANES))
     lanes[5:7] = rng.uniform(0.5, 2.0, (2, LANES))
-    lanes[7:] = 0.2 * rng.random((3, LANES))
+    lanes[7:10] = 0.2 * rng.random((3, LANES))
+    lanes[10:] = 0.3 * rng.normal(size=(2, LANES))
+    shared = np.linalg.qr(rng.normal(size=(n_features, 2)))[0].astype(np.float32)
     S, SZ, SP = (X @ W + lanes[0]).astype(np.float32), (X @ Z).astype(np.float32), (X @ P).astype(np.float32)
     tables = (np.concatenate([W, P, Z]), np.concatenate([S, SZ, SP]))
     factor = np.where(positive, lanes[5], lanes[6]) * cost[:, None]
@@ -128,8 +172,8 @@ def random_batch(rng, loss, n_rows=60):
         BinaryProblem(X.astype(np.float64), np.where(y, 1.0, -1.0), c.astype(np.float64), LOSSES[loss], 1.0, 0.0)
         for y, c in zip(positive.T, factor.T, strict=True)
     ]
-    batch = _hooks.BatchTables(*arrays(X), cost, positive, *tables, lanes)
-    return batch, problems, (W, P, Z), (S, SZ, SP), lanes
+    batch = _hooks.BatchTables(*arrays(X), cost, positive, *tables, lanes, shared, (X @ shared).astype(np.float32))
+    return batch, problems, (W, P, Z), (S, SZ, SP), lanes, shared
 
 
 @pytest.mark.parametrize("isa", ISAS)
@@ -137,13 +181,13 @@ def random_batch(rng, loss, n_rows=60):
 @given(seed=st.integers(0, 2**32 - 1), n_rows=st.integers(1, 600))
 def test_dots_and_near_rows_are_those_of_each_lane(isa, seed, n_rows):
     rng = np.random.default_rng(seed)
-    batch, problems, (_, _, Z), (S, _, SP), lanes = random_batch(rng, "squared_hinge", n_rows)
+    batch, problems, (_, _, Z), (S, _, SP), lanes, shared = random_batch(rng, "squared_hinge", n_rows)
     sz = np.empty_like(S)
-    near = np.array(batch.dots(0, 1, sz, isa)).reshape(-1, 5)
+    near = np.array(batch.dots(0, 1, sz, isa)).reshape(-1, 7)
     np.testing.assert_allclose(sz, problems[0].X @ Z, atol=1e-5)
     for lane, problem in enumerate(problems):
         mine, s, step_scores = near[near[:, 0] == lane], S[:, lane], SP[:, lane]
-        reach = lanes[7:, lane]
+        reach = lanes[7:10, lane]
         expected = near_rows(problem.y, s, sz[:, lane], step_scores, reach)
         # Rounding may decide about rows at the boundary.
         edge = near_rows(problem.y, s, sz[:, lane], step_scores, reach + np.array([1e-5, 0, 0]))
@@ -154,18 +198,19 @@ def test_dots_and_near_rows_are_those_of_each_lane(isa, seed, n_rows):
             np.testing.assert_array_equal(mine[:, 2], sz[expected, lane])
             np.testing.assert_array_equal(mine[:, 3], step_scores[expected])
             np.testing.assert_allclose(mine[:, 4], (problem.y * problem.c)[expected], rtol=1e-6)
+            np.testing.assert_allclose(mine[:, 5:], (problem.X @ shared)[expected], atol=1e-5)
 
 
 def test_a_sampled_lane_keeps_all_positives_and_every_fifth_row():
     rng = np.random.default_rng(3)
-    batch, problems, _, (S, _, SP), lanes = random_batch(rng, "squared_hinge", 1100)
+    batch, problems, _, (S, _, SP), lanes, _ = random_batch(rng, "squared_hinge", 1100)
     sz = np.empty_like(S)
-    everything = np.array(batch.dots(0, 1, sz, ISAS[0])).reshape(-1, 5)
-    near = np.array(batch.dots(1 << 4, 5, sz, ISAS[0])).reshape(-1, 5)
+    everything = np.array(batch.dots(0, 1, sz, ISAS[0])).reshape(-1, 7)
+    near = np.array(batch.dots(1 << 4, 5, sz, ISAS[0])).reshape(-1, 7)
     for lane in (3, 5):
         np.testing.assert_array_equal(near[near[:, 0] == lane], everything[everything[:, 0] == lane])
     y = problems[4].y
-    rows = np.flatnonzero(near_rows(y, S[:, 4], sz[:, 4], SP[:, 4], lanes[7:, 4]))
+    rows = np.flatnonzero(near_rows(y, S[:, 4], sz[:, 4], SP[:, 4], lanes[7:10, 4]))
     full = everything[everything[:, 0] == 4]
     assert len(rows) == len(full)
     np.testing.assert_array_equal(near[near[:, 0] == 4], full[(y[rows] > 0) | (rows % 5 == 0)])
@@ -175,16 +220,17 @@ def test_a_sampled_lane_keeps_all_positives_and_every_fifth_row():
 @pytest.mark.parametrize("loss", sorted(LOSSES))
 def test_a_step_of_all_lanes_equals_a_step_of_each(isa, loss):
     rng = np.random.default_rng(4)
-    batch, problems, (W, P, Z), (S, SZ, SP), lanes = random_batch(rng, loss)
-    spread = feature_spread(problems[0])
+    batch, problems, (W, P, Z), (S, SZ, SP), lanes, shared = random_batch(rng, loss)
+    spread, used = feature_spread(problems[0]), None if loss == "logistic" else shared.astype(np.float64)
     expected = []
     for k, problem in enumerate(problems):
         old = BatchStep(W[:, k], P[:, k], Z[:, k], S[:, k], SP[:, k], 0.0, 0.0, 0.0, 0.0)
-        expected.append(batch_step(problem, old, SZ[:, k], float(lanes[0, k]), lanes[1:5, k], spread))
+        theta = np.concatenate([lanes[1:5, k], lanes[10:, k]])
+        expected.append(batch_step(problem, old, SZ[:, k], float(lanes[0, k]), theta, spread, used))
     totals = np.array([problem.c.sum() for problem in problems])
     scaling = DIAGONAL_SHARE * np.array([lane.curvature for lane in expected]) / totals
     columns, rows = np.empty((3 * len(W), LANES), np.float32), np.empty((3 * len(S), LANES), np.float32)
-    sums = np.empty((10, LANES))
+    sums = np.empty((12, LANES))
     batch.step(loss, spread.astype(np.float32), scaling.astype(np.float32), columns, rows, sums, isa)
     for k, lane in enumerate(expected):
         np.testing.assert_allclose(columns[:, k], np.concatenate([lane.w, lane.p, lane.z]), atol=2e-4)
@@ -193,13 +239,15 @@ def test_a_step_of_all_lanes_equals_a_step_of_each(isa, loss):
         vectors = np.stack([lane.z, lane.p, lane.w])
         products = vectors @ vectors.T
         numbers = [lane.loss, lane.bias_sum, lane.curvature, *products[np.triu_indices(3)], lane.gg]
-        np.testing.assert_allclose(sums[:, k], numbers, rtol=1e-4, atol=1e-3)
+        np.testing.assert_allclose(sums[:10, k], numbers, rtol=1e-4, atol=1e-3)
+        if used is not None:
+            np.testing.assert_allclose(sums[10:, k], lane.z @ used, rtol=1e-4, atol=1e-3)
 
 
 @pytest.mark.parametrize("isa", ISAS)
 def test_sums_of_the_logistic_search_are_those_of_each_lane(isa):
     rng = np.random.default_rng(5)
-    batch, problems, _, (S, SZ, SP), lanes = random_batch(rng, "logistic")
+    batch, problems, _, (S, SZ, SP), lanes, _ = random_batch(rng, "logistic")
     sums = np.empty((15, LANES))
     batch.search(sums, isa)
     for k, problem in enumerate(problems):

@@ -109,3 +109,35 @@ def test_a_threshold_that_leaves_no_room_gives_no_certificate():
     )
     assert not valid
     assert not pruned_valid
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize(("bias_value", "bias_penalty"), [(1.0, 0.0), (1.0, 1.0), (0.0, 0.0)])
+@examples(8)
+@given(seed=st.integers(0, 2**32 - 1), n_labels=st.integers(1, 20), prune=st.sampled_from([0.0, 0.3]))
+def test_certificates_of_a_batch_are_those_of_each_label(isa, bias_value, bias_penalty, seed, n_labels, prune):
+    rng = np.random.default_rng(seed)
+    X, weight = random_rows(rng, 60), rng.choice([0.0, 0.5, 2.0], 60, p=[0.1, 0.5, 0.4])
+    Y = sp.csc_array(rng.random((60, n_labels)) < rng.uniform(0.05, 0.8, n_labels))
+    coef = np.where(rng.random((n_labels, 20)) < 0.7, 0.6 * rng.normal(size=(n_labels, 20)), 0.0).astype(np.float32)
+    coef[:, 0] = np.float32(prune)  # kept
+    intercept = bias_value * rng.normal(size=n_labels).astype(np.float32).astype(np.float64)
+    out = np.empty((n_labels, 6))
+    labels = Y.indices.astype(np.int64), Y.indptr.astype(np.int64)
+    numbers = (bias_value, bias_penalty, prune)
+    _hooks.certify_batch(*arrays(X), *labels, weight, coef, intercept, *numbers, out, isa)
+    for j, (moved, primal, dual, before, share, norm) in enumerate(out):
+        problem = problem_of(X, Y.indices[Y.indptr[j] : Y.indptr[j + 1]], weight, bias_value, bias_penalty)
+        expected = certify_weights(problem, coef[j].astype(np.float64), float(intercept[j]), prune)
+        if min(problem.c[problem.y > 0].sum(), problem.c[problem.y < 0].sum()) > 0:
+            assert moved == pytest.approx(expected.intercept, abs=2e-7)
+            assert before == pytest.approx(expected.primal_before_pruning, rel=1e-9)
+            assert primal == pytest.approx(expected.primal, rel=1e-9)
+            assert expected.gradient_norm <= norm * (1 + 1e-9) + 1e-9
+            assert norm <= expected.gradient_norm + 1e-4
+        assert dual == pytest.approx(expected.dual, rel=1e-5, abs=1e-5)
+        assert dual <= before
+        kept = np.where(np.abs(coef[j]) < prune, 0.0, coef[j]).astype(np.float64)
+        assert share == pytest.approx(
+            1 - kept @ kept / max(1e-300, np.square(coef[j].astype(np.float64)).sum()), abs=1e-9
+        )

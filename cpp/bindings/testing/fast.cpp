@@ -7,6 +7,7 @@
 
 #include <string>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -163,27 +164,103 @@ Certified certify_weights(ConstVector<float> data, ConstVector<int32_t> indices,
             b.pruned_share, b.gradient_norm, b.valid, b.pruned_valid};
 }
 
+// out (n_labels, 6): intercept, primal, dual, primal_before_pruning, pruned_share, gradient_norm
+void certify_batch(ConstVector<float> data, ConstVector<int32_t> indices, ConstVector<int32_t> indptr,
+                   ConstVector<int64_t> positive_rows, ConstVector<int64_t> positive_indptr,
+                   ConstVector<double> row_weight, ConstMatrix<float> coef, ConstVector<double> intercept,
+                   double bias_value, double bias_penalty, double prune, OutMatrix<double> out,
+                   const std::string &isa) {
+    const OneVsAllOptions options{1.0, bias_value, bias_penalty, 0.01, 1e-3, prune, 100, 1};
+    const int64_t n_labels = static_cast<int64_t>(coef.shape(0)), n_features = static_cast<int64_t>(coef.shape(1));
+    const RowStore store = build_row_store(csr_view(data, indices, indptr, n_features), row_weight.data());
+    const LabelSetup setup(store, options);
+    const std::vector<double> ones(n_labels, 1.0);
+    const LabelBlock labels{n_labels,          positive_rows.data(), positive_indptr.data(),
+                            row_weight.data(), ones.data(),          ones.data()};
+    std::vector<double> scratch(n_features, 0.0);
+    BatchCertificate certificate(store, choose_kernels(isa), prune);
+    auto run = [&] {
+        certificate.run([&](Candidate &&c, const LabelBounds &b) {
+            const double sign = c.label.swapped ? -1 : 1;
+            const double numbers[] = {sign * c.weights.bias,   b.primal,       b.dual,
+                                      b.primal_before_pruning, b.pruned_share, b.gradient_norm};
+            std::copy(numbers, numbers + 6, out.data() + c.index * 6);
+        });
+    };
+    for (int64_t j = 0; j < n_labels; ++j) {
+        Candidate c;
+        c.index = j;
+        setup.prepare(labels, j, scratch, c.label);
+        c.weights = sparse_weights(store, coef.data() + j * n_features, intercept.data()[j]);
+        if (c.label.swapped) {
+            for (float &w : c.weights.vals) w = -w;
+            c.weights.bias = -c.weights.bias;
+        }
+        certificate.add(std::move(c));
+        if (certificate.full()) run();
+    }
+    if (!certificate.empty()) run();
+}
+
 AlignedFloats aligned_copy(const float *values, int64_t n) {
     AlignedFloats out = aligned_floats((n + LANES - 1) / LANES * LANES);
     std::copy(values, values + n, out.get());
     return out;
 }
 
-// rows: (4, n) s, sz, sp, signed cost; products: zz, zp, zw, pp, pw, ww, bias, bias_penalty
+template <int N>
+std::vector<float> run_search(const SearchRows &rows, const SubspaceProducts &products, const bool *use,
+                              const VectorKernels &kernels) {
+    SubspaceSearch<N> search;
+    search.begin(products, use);
+    double sums[MAX_SEARCH_SUMS];
+    do {
+        kernels.search_sums(rows, static_cast<float>(products.bias), search.theta(), sums);
+    } while (!search.absorb(sums));
+    return {search.theta(), search.theta() + N};
+}
+
+// rows: (4, n) s, sz, sp, signed cost, or (6, n) with the shared directions; products: zz, zp, zw, pp, pw, ww, bias,
+// bias_penalty, and two each of vz, vp, vw
 std::vector<float> search_subspace(ConstMatrix<float> rows, ConstVector<double> products, ConstVector<bool> use,
                                    const std::string &isa) {
     const int64_t n = static_cast<int64_t>(rows.shape(1)), padded = (n + LANES - 1) / LANES * LANES;
-    AlignedFloats arrays[4];
-    for (int j = 0; j < 4; ++j) arrays[j] = aligned_copy(rows.data() + j * n, n);
-    const SearchRows view{padded, LANES, arrays[0].get(), arrays[1].get(), arrays[2].get(), arrays[3].get()};
+    const int n_arrays = static_cast<int>(rows.shape(0));
+    AlignedFloats blocks = aligned_floats(n_arrays * padded);
+    for (int j = 0; j < n_arrays; ++j) {
+        for (int64_t i = 0; i < n; ++i) {
+            blocks[(i / LANES * n_arrays + j) * LANES + i % LANES] = rows.data()[j * n + i];
+        }
+    }
+    const float *at = blocks.get();
+    SearchRows view{padded, n_arrays * LANES, at, at + LANES, at + 2 * LANES, at + 3 * LANES};
     const double *q = products.data();
-    SubspaceSearch search;
-    search.begin({q[0], q[1], q[2], q[3], q[4], q[5], q[6], q[7]}, use.data());
-    double sums[N_SEARCH_SUMS];
-    do {
-        choose_kernels(isa).search_sums(view, static_cast<float>(q[6]), search.theta(), sums);
-    } while (!search.absorb(sums));
-    return {search.theta(), search.theta() + N_DIRECTIONS};
+    SubspaceProducts given{q[0], q[1], q[2], q[3], q[4], q[5], q[6], q[7]};
+    const VectorKernels &kernels = choose_kernels(isa);
+    if (n_arrays == 4) return run_search<N_DIRECTIONS>(view, given, use.data(), kernels);
+    view.shared = at + 4 * LANES;
+    std::copy_n(q + 8, N_SHARED, given.vz);
+    std::copy_n(q + 8 + N_SHARED, N_SHARED, given.vp);
+    std::copy_n(q + 8 + 2 * N_SHARED, N_SHARED, given.vw);
+    return run_search<MAX_DIRECTIONS>(view, given, use.data(), kernels);
+}
+
+// The shared directions, (n_features, N_SHARED), and their scores, (n_rows, N_SHARED), in the order of X.
+std::tuple<std::vector<float>, std::vector<float>> shared_directions(ConstVector<float> data,
+                                                                     ConstVector<int32_t> indices,
+                                                                     ConstVector<int32_t> indptr, int64_t n_features,
+                                                                     ConstVector<double> row_weight,
+                                                                     const std::string &isa) {
+    const RowStore store = build_row_store(csr_view(data, indices, indptr, n_features), row_weight.data());
+    const SharedDirections found = find_shared_directions(store, choose_kernels(isa));
+    std::vector<float> columns(n_features * N_SHARED, 0.0f), scores(store.n_rows * N_SHARED);
+    for (int64_t k = 0; k < store.n_used; ++k) {
+        std::copy_n(found.columns.begin() + k * N_SHARED, N_SHARED, columns.begin() + store.col_id[k] * N_SHARED);
+    }
+    for (int64_t i = 0; i < store.n_rows; ++i) {
+        std::copy_n(found.scores.begin() + i * N_SHARED, N_SHARED, scores.begin() + store.row_id[i] * N_SHARED);
+    }
+    return {columns, scores};
 }
 
 // The tables of a batch as tests give them: matrices of LANES columns, rows and columns in the order of X.
@@ -192,17 +269,21 @@ struct BatchTables {
     AlignedArray<RowEntry> entries;
     std::vector<float> cost;
     std::vector<uint16_t> signs;
+    std::vector<float> shared_columns, shared_rows;
     LaneTables tables;
     int64_t n_rows, n_cols;
     BatchArgs args{};
 
     BatchTables(ConstVector<float> data, ConstVector<int32_t> indices, ConstVector<int32_t> indptr,
                 ConstVector<float> row_cost, ConstMatrix<bool> positive, ConstMatrix<float> columns,
-                ConstMatrix<float> rows, ConstMatrix<float> lanes)
+                ConstMatrix<float> rows, ConstMatrix<float> lanes, ConstMatrix<float> of_columns,
+                ConstMatrix<float> of_rows)
         : start(indptr.data(), indptr.data() + indptr.shape(0)),
           entries(aligned_array<RowEntry>(static_cast<int64_t>(data.shape(0)) + PREFETCH_ENTRIES)),
           cost(row_cost.data(), row_cost.data() + row_cost.shape(0)),
           signs(row_cost.shape(0), 0),
+          shared_columns(of_columns.data(), of_columns.data() + of_columns.size()),
+          shared_rows(of_rows.data(), of_rows.data() + of_rows.size()),
           n_rows(static_cast<int64_t>(row_cost.shape(0))),
           n_cols(static_cast<int64_t>(columns.shape(0)) / 3) {
         for (size_t k = 0; k < data.shape(0); ++k) {
@@ -221,6 +302,7 @@ struct BatchTables {
         args.start = start.data();
         args.cost = cost.data();
         args.signs = signs.data();
+        args.shared = shared_rows.data();
         tables.connect(args);
         args.sample_stride = 1;
         const float *row = lanes.data();
@@ -229,6 +311,7 @@ struct BatchTables {
             std::copy(row, row + LANES, to);
             row += LANES;
         }
+        std::copy(row, row + N_SHARED * LANES, args.theta[N_DIRECTIONS]);
         std::copy(args.negative_factor, args.negative_factor + LANES, args.search_factor);
     }
 };
@@ -243,7 +326,7 @@ std::vector<AlignedFloats> give_room(BatchTables &batch) {
     return room;
 }
 
-// Returns (lane, s, sz, sp, signed cost) of the near rows, five numbers each.
+// Returns (lane, s, sz, sp, signed cost, scores of the shared directions) of the near rows, seven numbers each.
 std::vector<float> batch_dots(BatchTables &batch, uint32_t sampled, int64_t stride, OutMatrix<float> sz,
                               const std::string &isa) {
     const std::vector<AlignedFloats> room = give_room(batch);
@@ -251,14 +334,15 @@ std::vector<float> batch_dots(BatchTables &batch, uint32_t sampled, int64_t stri
     batch.args.sampled = sampled;
     batch.args.sample_stride = stride;
     for (int64_t begin = 0; begin < batch.n_rows; begin += BATCH_ROWS) {
-        choose_kernels(isa).batch_dots(batch.args, begin, std::min(batch.n_rows, begin + BATCH_ROWS));
+        choose_kernels(isa).batch_dots[1](batch.args, begin, std::min(batch.n_rows, begin + BATCH_ROWS));
     }
     std::copy(batch.tables.SZ.get(), batch.tables.SZ.get() + batch.n_rows * LANES, sz.data());
     std::vector<float> out;
     for (int lane = 0; lane < LANES; ++lane) {
         for (int64_t k = 0; k < batch.args.near[lane].count; ++k) {
             out.push_back(static_cast<float>(lane));
-            for (int j = 0; j < 4; ++j) out.push_back(batch.args.near[lane].blocks[NearRows::at(k) + j * LANES]);
+            for (int j = 0; j < NEAR_ARRAYS; ++j)
+                out.push_back(batch.args.near[lane].blocks[NearRows::at(k) + j * LANES]);
         }
     }
     return out;
@@ -292,18 +376,20 @@ void logistic_sums(ConstMatrix<float> rows, float bias, ConstVector<float> theta
     choose_kernels(isa).logistic_sums(view, bias, theta.data(), sums.data());
 }
 
-// The step θ in all tables and the next direction. sums: loss, bias_sum, curvature, zz, zp, zw, pp, pw, ww, gg by lane.
+// The step θ in all tables and the next direction. sums: loss, bias_sum, curvature, zz, zp, zw, pp, pw, ww, gg, and
+// four each of vz, vp, vw by lane.
 void batch_step(BatchTables &batch, const std::string &loss, ConstVector<float> spread, ConstVector<float> scaling,
                 OutMatrix<float> columns, OutMatrix<float> rows, OutMatrix<double> sums, const std::string &isa) {
     const VectorKernels &kernels = choose_kernels(isa);
-    (loss == "logistic" ? kernels.logistic_gradient : kernels.batch_gradient)(batch.args, 0, batch.n_rows);
+    (loss == "logistic" ? kernels.logistic_gradient : kernels.batch_gradient[1])(batch.args, 0, batch.n_rows);
     FeatureArgs args{};
     args.n_cols = batch.n_cols;
     args.spread = spread.data();
     batch.tables.connect(args);
-    std::copy(&batch.args.theta[0][0], &batch.args.theta[0][0] + N_DIRECTIONS * LANES, &args.theta[0][0]);
+    args.shared = batch.shared_columns.data();
+    std::copy(&batch.args.theta[0][0], &batch.args.theta[0][0] + MAX_DIRECTIONS * LANES, &args.theta[0][0]);
     std::copy(scaling.data(), scaling.data() + LANES, args.scaling);
-    kernels.batch_features(args);
+    kernels.batch_features[loss != "logistic"](args);
     const LaneTables &tables = batch.tables;
     const AlignedFloats *by_column[] = {&tables.W, &tables.P, &tables.Z},
                         *by_row[] = {&tables.S, &tables.SZ, &tables.SP};
@@ -322,6 +408,7 @@ void batch_step(BatchTables &batch, const std::string &loss, ConstVector<float> 
                            args.ww,
                            args.gg};
     for (int j = 0; j < 10; ++j) std::copy_n(all[j], LANES, sums.data() + j * LANES);
+    std::copy_n(args.vz[0], N_SHARED * LANES, sums.data() + 10 * LANES);
 }
 
 // run(store, next, done): the search.
@@ -377,7 +464,8 @@ int solve_batch(ConstVector<float> data, ConstVector<int32_t> indices, ConstVect
     return run_batch(X, labels, options, 1.0, coef.data(), intercept.data(), n_iter.data(),
                      [&](const RowStore &store, auto &next, auto &done) {
                          const std::atomic<bool> never{false};
-                         BatchSubspace<SquaredHinge>(store, kernels).run(never, next, done);
+                         const SharedDirections shared = find_shared_directions(store, kernels);
+                         BatchSubspace<SquaredHinge>(store, kernels, &shared).run(never, next, done);
                      });
 }
 
@@ -455,25 +543,40 @@ void bind_fast_hooks(nb::module_ &module) {
                nb::arg("prune"), nb::arg("threshold"),
                "Sparse certificate of one label's weights. Returns intercept (moved to its optimum when free), primal, "
                "dual,\nprimal_before_pruning, pruned_share, gradient_norm, valid, pruned_valid.");
-    module.def("search_subspace", &search_subspace, nb::arg("rows").noconvert(), nb::arg("products").noconvert(),
-               nb::arg("use").noconvert(), nb::arg("isa"),
-               "Squared-hinge subspace search. rows (4, n): s, sz, sp, signed cost; products (8,): zz, zp, zw, pp, pw, "
-               "ww,\nbias, bias_penalty; use (4,). Returns theta (4,).");
     module.def(
         "logistic_sums", &logistic_sums, nb::arg("rows").noconvert(), nb::arg("bias"), nb::arg("theta").noconvert(),
         nb::arg("sums").noconvert(), nb::arg("isa"),
         "Sums (15,) of one label's logistic search. rows (4, n): s, sz, sp, signed cost; n is a multiple of 16.");
+    module.def("certify_batch", &certify_batch, nb::arg("data").noconvert(), nb::arg("indices").noconvert(),
+               nb::arg("indptr").noconvert(), nb::arg("positive_rows").noconvert(),
+               nb::arg("positive_indptr").noconvert(), nb::arg("row_weight").noconvert(), nb::arg("coef").noconvert(),
+               nb::arg("intercept").noconvert(), nb::arg("bias_value"), nb::arg("bias_penalty"), nb::arg("prune"),
+               nb::arg("out").noconvert(), nb::arg("isa"),
+               "Certificates of all labels, 16 at a time. out (n_labels, 6): intercept, primal, dual, "
+               "primal_before_pruning,\npruned_share, gradient_norm.");
+    module.def(
+        "search_subspace", &search_subspace, nb::arg("rows").noconvert(), nb::arg("products").noconvert(),
+        nb::arg("use").noconvert(), nb::arg("isa"),
+        "Squared-hinge subspace search. rows (4, n): s, sz, sp, signed cost; products (14,): zz, zp, zw, pp, pw, "
+        "ww,\nbias, bias_penalty, 2 vz, 2 vp, 2 vw; use (4,). Returns theta (4,). With 2 shared directions: rows "
+        "(6, n), use (6,),\ntheta (6,).");
+    module.def("shared_directions", &shared_directions, nb::arg("data").noconvert(), nb::arg("indices").noconvert(),
+               nb::arg("indptr").noconvert(), nb::arg("n_features"), nb::arg("row_weight").noconvert(), nb::arg("isa"),
+               "Directions that the labels of a batch share, (n_features, 2), and their scores, (n_samples, 2).");
     nb::class_<BatchTables>(
         module, "BatchTables",
         "Tables of a batch of 16 lanes: columns (3 n_features, 16): W, P, Z; rows (3 n_samples, 16): "
-        "S, SZ, SP;\nlanes (10, 16): bias, 4 theta, positive and negative factor, 3 reaches.")
+        "S, SZ, SP;\nlanes (12, 16): bias, 4 theta, positive and negative factor, 3 reaches, 2 theta of the shared "
+        "directions; their columns\n(n_features, 2) and scores (n_samples, 2).")
         .def(nb::init<ConstVector<float>, ConstVector<int32_t>, ConstVector<int32_t>, ConstVector<float>,
-                      ConstMatrix<bool>, ConstMatrix<float>, ConstMatrix<float>, ConstMatrix<float>>(),
+                      ConstMatrix<bool>, ConstMatrix<float>, ConstMatrix<float>, ConstMatrix<float>, ConstMatrix<float>,
+                      ConstMatrix<float>>(),
              nb::arg("data").noconvert(), nb::arg("indices").noconvert(), nb::arg("indptr").noconvert(),
              nb::arg("cost").noconvert(), nb::arg("positive").noconvert(), nb::arg("columns").noconvert(),
-             nb::arg("rows").noconvert(), nb::arg("lanes").noconvert())
+             nb::arg("rows").noconvert(), nb::arg("lanes").noconvert(), nb::arg("shared_columns").noconvert(),
+             nb::arg("shared_rows").noconvert())
         .def("dots", &batch_dots, nb::arg("sampled"), nb::arg("stride"), nb::arg("sz").noconvert(), nb::arg("isa"),
-             "SZ = X Z; returns lane, s, sz, sp, signed cost of the near rows, five numbers each.")
+             "SZ = X Z; returns lane, s, sz, sp, signed cost and 2 scores of the near rows, seven numbers each.")
         .def("search", &batch_search, nb::arg("sums").noconvert(), nb::arg("isa"),
              "Sums (15, 16) of the logistic search at theta.")
         .def("logistic_dots", &logistic_dots, nb::arg("fresh"), nb::arg("mean_scores").noconvert(),
@@ -482,8 +585,8 @@ void bind_fast_hooks(nb::module_ &module) {
              "bit is in\n`fresh` set to the intercept and to mean_scores.")
         .def("step", &batch_step, nb::arg("loss"), nb::arg("spread").noconvert(), nb::arg("scaling").noconvert(),
              nb::arg("columns").noconvert(), nb::arg("rows").noconvert(), nb::arg("sums").noconvert(), nb::arg("isa"),
-             "The step theta in all tables and the next direction; sums (10, 16): loss, bias_sum, curvature, zz, zp, "
-             "zw, pp,\npw, ww, gg.");
+             "The step theta in all tables and the next direction; sums (12, 16): loss, bias_sum, curvature, zz, zp, "
+             "zw, pp,\npw, ww, gg, 2 vz.");
     module.def("solve_batch", &solve_batch, nb::arg("data").noconvert(), nb::arg("indices").noconvert(),
                nb::arg("indptr").noconvert(), nb::arg("positive_rows").noconvert(),
                nb::arg("positive_indptr").noconvert(), nb::arg("row_weight").noconvert(), nb::arg("loss"),

@@ -47,7 +47,7 @@ MIN_TOL, MIN_GAP_TOL = 1e-6, 1e-7  # float32 steps cannot steer to less; the New
 INDEXED_VALUES = 4_000_000
 INDEX_BYTES = 4  # of the index, per value
 # Work area of a thread: bytes per feature and bytes per row; dense: of one label of its block.
-WORK_BYTES = {"fast": (410, 460), "logistic": (600, 200), "dense": (56, 60), "newton": (64, 33)}
+WORK_BYTES = {"fast": (610, 720), "logistic": (600, 200), "dense": (56, 60), "newton": (64, 33)}
 
 
 @dataclass(frozen=True)
