@@ -6,12 +6,14 @@
 #include <chrono>
 #include <cmath>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "simd/random_order.hpp"
 #include "simd/threads.hpp"
+#include "top_k/common_row.hpp"
 #include "top_k/kernels.hpp"
 #include "top_k/projections.hpp"
 #include "top_k/state.hpp"
@@ -164,7 +166,14 @@ class TopKAscent {
           costs_(costs),
           options_(options),
           random_(options.seed) {
-        state_.X = X;
+        state_.X = given_ = X;
+        if (X.start != nullptr) {
+            auto common = std::make_unique<CommonRow<T>>(X);
+            if (common->is_used()) {
+                common_ = std::move(common);
+                state_.X = common_->rows();
+            }
+        }
         state_.loss = options.loss;
         state_.n_classes = options.n_classes;
         state_.width = kernels_.width;
@@ -172,7 +181,7 @@ class TopKAscent {
         state_.lists = options.n_classes >= LISTS_FROM_CLASSES;
         const int64_t stride = state_.stride();
         state_.layout = layout_for(state_);
-        for (auto *array : {&state_.W, &state_.average}) *array = aligned_array<T>((X.n_cols + 1) * stride);
+        for (auto *array : {&state_.W, &state_.average}) *array = aligned_array<T>(weights_size());
         for (auto *array :
              {&state_.scores, &state_.old_dual, &state_.new_dual, &state_.step, &state_.lane_number, &state_.absent}) {
             *array = aligned_array<T>(stride);
@@ -197,7 +206,7 @@ class TopKAscent {
             x[y_[i]] = 0.0;
             state_.write_dual(i, x.data());
         }
-        refresh(state_.X);
+        refresh(given_);
         n_averages_ = 0;
         for (RowState<T> &row : state_.rows) row.next = state_.epoch, row.level = 0;
     }
@@ -231,6 +240,7 @@ class TopKAscent {
     template <typename Data>
     Bounds certify(const DataRows<Data> &X) {
         const double dual = certified_dual(X);
+        settle(primal_weights());
         const LossArgs<T, Data> args = loss_args(X);
         const double losses = sum_over_rows([&](int64_t a, int64_t b) {
             if constexpr (std::is_same_v<Data, float>)
@@ -257,7 +267,7 @@ class TopKAscent {
         n_visits_ += n;
         visits_to_average_ -= n;
         visits_to_refresh_ -= n;
-        if (visits_to_refresh_ <= 0) refresh(state_.X);
+        if (visits_to_refresh_ <= 0) refresh(given_);
         if (visits_to_average_ <= 0) average_weights();
     }
     // Losses of rows [first, first + n) from their scores (n, stride), which are overwritten.
@@ -295,7 +305,7 @@ class TopKAscent {
         const T *average = primal_weights();
         const int64_t n_cols = state_.X.n_cols;
         for (int64_t f = 0; f < n_cols; ++f) {
-            for (int j = 0; j < options_.n_classes; ++j) coef[j * n_cols + f] = average[state_.weight_at(f, j)];
+            for (int j = 0; j < options_.n_classes; ++j) coef[j * n_cols + f] = T(weight(average, f, j));
         }
         for (int j = 0; j < options_.n_classes; ++j) constant[j] = average[state_.weight_at(n_cols, j)];
     }
@@ -309,6 +319,8 @@ class TopKAscent {
     const double *costs_;
     TopKOptions options_;
     TopKState<T> state_;
+    DataRows<T> given_;                     // X without a common row
+    std::unique_ptr<CommonRow<T>> common_;  // null if X is used as it is
     RandomOrder random_;
     std::vector<uint8_t> visited_;  // whether a row is ever visited
     std::vector<int32_t> order_;
@@ -321,11 +333,33 @@ class TopKAscent {
         const DataRows<T> &X = state.X;
         const bool sparse = X.start != nullptr;
         const bool crowded = sparse && double(X.start[X.n_rows]) >= CROWDED_FILL * double(X.n_rows) * double(X.n_cols);
-        if (state.lists && crowded) return {state.width, (X.n_cols + 1) * state.width};
+        if (state.lists && crowded) return {state.width, X.n_lines() * state.width};
         return {state.stride(), state.width};
     }
 
-    int64_t weights_size() const { return (state_.X.n_cols + 1) * state_.stride(); }
+    int64_t weights_size() const { return state_.X.n_lines() * state_.stride(); }
+
+    // The weight of a feature, the common row's part included.
+    double weight(const T *weights, int64_t f, int64_t j) const {
+        const double own = double(weights[state_.weight_at(f, j)]);
+        if (common_ == nullptr || f == state_.X.n_cols) return own;
+        return own + double(common_->mu()[f]) * double(weights[state_.weight_at(state_.X.u_line(), j)]);
+    }
+
+    // Moves the common row's part into the weights of the features: V = W, u = 0, q = W'μ.
+    void settle(T *weights) const {
+        if (common_ == nullptr) return;
+        for (int j = 0; j < options_.n_classes; ++j) {
+            double score = 0.0;
+            for (int64_t f = 0; f < state_.X.n_cols; ++f) {
+                T &own = weights[state_.weight_at(f, j)];
+                own = T(weight(weights, f, j));
+                score += double(common_->mu()[f]) * double(own);
+            }
+            weights[state_.weight_at(state_.X.u_line(), j)] = T(0);
+            weights[state_.weight_at(state_.X.q_line(), j)] = T(score);
+        }
+    }
 
     void set_up_rows() {
         const int64_t n = state_.X.n_rows;
@@ -337,7 +371,7 @@ class TopKAscent {
         for (int64_t i = 0; i < n; ++i) {
             RowState<T> &row = state_.rows[i];
             row.y = y_[i];
-            row.norm = T(state_.X.squared_norm(i));
+            row.norm = T(given_.squared_norm(i));
             row.cost = T(costs_[i]);
             visited_[i] = row.cost > 0 && !is_zero_row(state_, i);
             entries += state_.X.length(i);
@@ -408,6 +442,12 @@ class TopKAscent {
 
     double squared_norm(const T *weights) const {
         double total = 0.0;
+        if (common_ != nullptr) {
+            for (int64_t f = 0; f <= state_.X.n_cols; ++f) {
+                for (int j = 0; j < options_.n_classes; ++j) total += weight(weights, f, j) * weight(weights, f, j);
+            }
+            return total;
+        }
         // Lanes without a class have weight 0.
         for (int64_t first = 0; first < weights_size(); first += state_.stride()) {
             double part = 0.0;
@@ -451,6 +491,10 @@ class TopKAscent {
             }
         };
         weights_of_duals(X, y_, dual, options_.n_classes, options_.n_threads, take);
+        for (int j = 0; common_ != nullptr && j < options_.n_classes; ++j) {
+            state_.W[state_.weight_at(state_.X.u_line(), j)] = T(0);
+        }
+        settle(state_.W.get());
         return total;
     }
 };

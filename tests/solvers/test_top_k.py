@@ -9,6 +9,7 @@ import scipy.sparse as sp
 from sklearn.datasets import load_digits
 
 from reference.top_k_ascent import ascend, bounds, signed_duals
+from widemargin import _core
 from widemargin.problems.top_k_losses import TopKHinge, margins_of_wrong_classes
 from widemargin.solvers.limits import TimeLimit
 from widemargin.solvers.result import Status
@@ -78,6 +79,26 @@ def test_bounds_enclose_the_optimum_of_a_qp_solver(loss, sparse):
     assert certificate.relative_gap <= 1e-7
     assert certificate.dual <= optimum * (1 + 1e-8)
     assert optimum <= certificate.primal * (1 + 1e-8)
+
+
+@pytest.mark.parametrize("isa", _core.available_instruction_sets())
+@pytest.mark.parametrize("loss", LOSSES[:5], ids=str)
+def test_rows_with_a_common_part_have_the_optimum_of_a_qp_solver(loss, isa, monkeypatch):
+    monkeypatch.setenv("WIDEMARGIN_ISA", isa)
+    rng = np.random.default_rng(9)
+    X = np.tile(np.array([1.0, 1.0, 2.5, 0.0, 1.0, -1.0, 0.3]), (40, 1))
+    changed = rng.random(X.shape) < 0.25
+    X[changed] = rng.choice([0.0, 1.0, 0.7], changed.sum())
+    X[4] = 0.0
+    y, costs = rng.integers(0, 5, 40), rng.uniform(0.1, 1.0, 40)
+    result = solve_top_k(sp.csr_array(X), y, 5, loss, costs, intercept_scaling=0.7, tol=1e-7, max_iter=100_000)
+    optimum = _optimum(X, y, 5, loss, costs, 0.7)
+    assert result.status is Status.CONVERGED
+    assert result.certificate.dual <= optimum * (1 + 1e-8)
+    assert optimum <= result.certificate.primal * (1 + 1e-8)
+    W = np.hstack([result.coef, result.intercept[:, None] / 0.7])
+    primal, _ = bounds(W, np.hstack([X, np.full((40, 1), 0.7)]), y, result.dual.toarray(), costs, loss)
+    assert result.certificate.primal == pytest.approx(primal, rel=1e-12)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
