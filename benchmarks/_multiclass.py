@@ -56,6 +56,18 @@ def newsgroups():
     return sp.csr_array(X), Y.indices.astype(np.int64)
 
 
+def debian():
+    """Sparse rows with a tag; the class is the first tag."""
+    path = find_data("debian-tags/tags_train.txt.gz")
+    if path is None:
+        return None
+    from widemargin import read_xmc
+
+    X, Y = (sp.csr_array(part) for part in read_xmc(path))
+    tagged = np.diff(Y.indptr) > 0
+    return X[tagged], np.unique(Y.indices[Y.indptr[:-1][tagged]], return_inverse=True)[1]
+
+
 SETS = {
     "caltech101-silhouettes": (caltech, 0.01),
     "letter": (letter, 1.0),

@@ -32,6 +32,10 @@ WIDEMARGIN_INLINE void score_chunk_of(const DataRows<T> &X, int64_t i, const T *
     }
     for (; p < length; ++p) add(0, x[p], DENSE ? p : cols[p]);
     if (X.bias != 0) add(UNROLL - 1, static_cast<T>(X.bias), X.n_cols);
+    if (X.along != nullptr) {
+        add(0, X.along[i], X.u_line());
+        add(UNROLL - 1, T(1), X.q_line());
+    }
 #pragma GCC unroll 8
     for (int c = 0; c < CHUNK; ++c) {
         out[c] = sums[0][c];
@@ -70,6 +74,10 @@ WIDEMARGIN_INLINE void step_chunk(const DataRows<T> &X, int64_t i, T *W, const W
         for (int64_t p = 0; p < length; ++p) add(x[p], cols[p]);
     }
     if (X.bias != 0) add(static_cast<T>(X.bias), X.n_cols);
+    if (X.along != nullptr) {
+        add(T(1), X.u_line());
+        add(X.along[i] - static_cast<T>(X.common_norm), X.q_line());
+    }
 }
 
 // Calls chunk(first, size) with a size known at compile time until `count` groups are done.

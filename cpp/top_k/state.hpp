@@ -50,6 +50,9 @@ struct ClassThresholds {
 };
 
 // Rows of X, sparse (columns in any order) or dense (cols is null), and a constant feature of value `bias` after them.
+// Sparse rows may be differences d_i = x_i − μ from a common row, see top_k/common_row.hpp: then along[i] = ⟨x_i,μ⟩,
+// and W has two more lines, u = Σ_i a_i and q = V'μ, for W = V + μu':
+//     W'x_i = V'd_i + q + ⟨x_i,μ⟩ u;     a step a_i x_i' adds a_i d_i' to V, a_i to u and ⟨d_i,μ⟩ a_i to q
 template <typename T>
 struct DataRows {
     const T *values;
@@ -57,7 +60,12 @@ struct DataRows {
     const int64_t *start;  // null when dense
     int64_t n_rows, n_cols;
     double bias;  // double for any T so that a certificate for float32 values uses the exact constant
+    const T *along = nullptr;
+    double common_norm = 0.0;  // ‖μ‖²
 
+    int64_t n_lines() const { return n_cols + (along == nullptr ? 1 : 3); }  // of W
+    int64_t u_line() const { return n_cols + 1; }
+    int64_t q_line() const { return n_cols + 2; }
     int64_t begin(int64_t i) const { return start != nullptr ? start[i] : i * n_cols; }
     int64_t length(int64_t i) const { return start != nullptr ? start[i + 1] - start[i] : n_cols; }
     double squared_norm(int64_t i) const {
@@ -114,7 +122,7 @@ struct TopKState {
     TopKLoss loss;
     int n_classes, width, n_groups;
     bool lists;                  // rows have lists of groups; otherwise visits look at all groups
-    AlignedArray<T> W, average;  // (n_cols + 1) * stride values
+    AlignedArray<T> W, average;  // n_lines * stride values
     WeightLayout layout;
     AlignedArray<T> dual;         // (n_rows, stride), without lists
     AlignedArray<T> lane_number;  // (stride,) 0, 1, 2 …

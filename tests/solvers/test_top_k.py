@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
+
 import cvxpy as cp
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from sklearn.datasets import load_digits
+from sklearn.svm import LinearSVC
 
 from reference.top_k_ascent import ascend, bounds, signed_duals
+from widemargin import _core
 from widemargin.problems.top_k_losses import TopKHinge, margins_of_wrong_classes
 from widemargin.solvers.limits import TimeLimit
 from widemargin.solvers.result import Status
@@ -78,6 +82,26 @@ def test_bounds_enclose_the_optimum_of_a_qp_solver(loss, sparse):
     assert certificate.relative_gap <= 1e-7
     assert certificate.dual <= optimum * (1 + 1e-8)
     assert optimum <= certificate.primal * (1 + 1e-8)
+
+
+@pytest.mark.parametrize("isa", _core.available_instruction_sets())
+@pytest.mark.parametrize("loss", LOSSES[:5], ids=str)
+def test_rows_with_a_common_part_have_the_optimum_of_a_qp_solver(loss, isa, monkeypatch):
+    monkeypatch.setenv("WIDEMARGIN_ISA", isa)
+    rng = np.random.default_rng(9)
+    X = np.tile(np.array([1.0, 1.0, 2.5, 0.0, 1.0, -1.0, 0.3]), (40, 1))
+    changed = rng.random(X.shape) < 0.25
+    X[changed] = rng.choice([0.0, 1.0, 0.7], changed.sum())
+    X[4] = 0.0
+    y, costs = rng.integers(0, 5, 40), rng.uniform(0.1, 1.0, 40)
+    result = solve_top_k(sp.csr_array(X), y, 5, loss, costs, intercept_scaling=0.7, tol=1e-7, max_iter=100_000)
+    optimum = _optimum(X, y, 5, loss, costs, 0.7)
+    assert result.status is Status.CONVERGED
+    assert result.certificate.dual <= optimum * (1 + 1e-8)
+    assert optimum <= result.certificate.primal * (1 + 1e-8)
+    W = np.hstack([result.coef, result.intercept[:, None] / 0.7])
+    primal, _ = bounds(W, np.hstack([X, np.full((40, 1), 0.7)]), y, result.dual.toarray(), costs, loss)
+    assert result.certificate.primal == pytest.approx(primal, rel=1e-12)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -219,3 +243,24 @@ def test_k_outside_the_wrong_classes_is_an_error(k):
 def test_weights_of_zero_alone_are_an_error():
     with pytest.raises(ValueError, match="weight 0"):
         solve_top_k(np.eye(3), np.arange(3), 3, TopKHinge(1), np.zeros(3))
+
+
+@pytest.mark.parametrize("isa", _core.available_instruction_sets())
+def test_a_tight_gap_on_sparse_rows_is_that_of_liblinear(isa, monkeypatch):
+    monkeypatch.setenv("WIDEMARGIN_ISA", isa)
+    rng = np.random.default_rng(8)
+    X = sp.csr_array(sp.random(600, 300, 0.05, random_state=8, data_rvs=rng.standard_normal))
+    y = np.asarray((X @ rng.standard_normal((300, 12)) + 0.5 * rng.standard_normal((600, 12))).argmax(axis=1))
+    model = LinearSVC(multi_class="crammer_singer", C=1.0, tol=1e-8, fit_intercept=False, max_iter=1_000_000)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # scikit-learn deprecates crammer_singer
+        theirs = model.fit(X, y).coef_
+    costs, loss = np.ones(600), TopKHinge(1)
+    reached, _ = bounds(theirs, X.toarray(), y, np.zeros((600, 12)), costs, loss)
+    one, three = (solve_top_k(X, y, 12, loss, costs, tol=1e-6, n_threads=n, max_iter=100_000) for n in (1, 3))
+    assert one.status is Status.CONVERGED
+    assert one.certificate.relative_gap <= 1e-6
+    assert one.certificate.dual <= reached <= one.certificate.dual * (1 + 3e-6)
+    assert one.certificate.primal <= reached * (1 + 1e-6)
+    assert np.array_equal(one.coef, three.coef)
+    assert one.certificate == three.certificate
