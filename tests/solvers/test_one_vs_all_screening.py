@@ -182,8 +182,8 @@ def test_the_path_of_a_label_does_not_depend_on_pruning(problems, kind):
 @pytest.mark.parametrize("regularize_intercept", [True, False])
 @pytest.mark.parametrize("seed", range(3))
 def test_rows_that_pruning_brings_back_from_far_below_the_margin(seed, regularize_intercept):
-    # Weights of f are pruned, those of g are kept. The last rows have scores near −10⁶, and after pruning near −1, where
-    # float32 would round the difference by 0.03.
+    # Weights of f are pruned, those of g are kept. The last rows have scores near −10⁶, and after pruning near −1;
+    # float32 rounds the difference by up to 0.06.
     rng = np.random.default_rng(seed)
     n_extra, (f, g) = 400, (600, 601)
     X = sp.lil_array(sp.hstack([text_rows(rng), sp.csr_array((N_ROWS, 2))]))
