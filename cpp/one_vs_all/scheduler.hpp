@@ -46,8 +46,9 @@ constexpr int64_t LARGE_SET_ENTRIES = 1 << 19;  // 4 MB
 constexpr int FREE_ROUNDS = 2;                  // rounds before the old working set is kept
 constexpr size_t FEW_NEGATIVES = 64;            // rows found in a pass; with fewer, the old set is kept as well
 constexpr int MAX_ROUNDS = 12;
-constexpr int LOCAL_MAX_ITER = 150;       // as in one_vs_all/batch_search.hpp
-constexpr double TIGHTENING_SHARE = 0.3;  // of the inner target, if a solved set was not accurate enough
+constexpr int LOCAL_MAX_ITER = 150;        // as in one_vs_all/batch_search.hpp
+constexpr double RESCORE_ROUNDING = 1e-7;  // of a slack in float32
+constexpr double TIGHTENING_SHARE = 0.3;   // of the inner target, if a solved set was not accurate enough
 
 // Whether the stopping rule and the gap hold.
 inline bool is_accurate(const LabelBounds &bounds, const LabelProblem &label) {
@@ -338,7 +339,8 @@ class LabelScheduler {
     }
 
     // Replaces the scores of the envelope by those of the weights, so that the path of a label does not depend on
-    // `prune`; score + slack stays as it is.  Sets: the slot's found rows.
+    // `prune`; score + slack stays as it is, or grows a little: a score of −10⁵ in float32 is rounded by more than the
+    // slack of a screened pass.  Sets: the slot's found rows.
     void rescore(Slot &slot) {
         const LabelWeights &weights = slot.result.weights;
         for (size_t k = 0; k < weights.cols.size(); ++k) dense_[weights.cols[k]] = weights.vals[k];
@@ -348,9 +350,10 @@ class LabelScheduler {
             float sum = 0;
             for (uint32_t e = 0; e < row.length; ++e) sum += dense_[row.entries[e].col] * row.entries[e].val;
             EmittedRow &found = rescored_[k];
-            const float score = sum + static_cast<float>(weights.bias);
-            found.slack += found.score - score;
-            found.score = score;
+            const double upper = static_cast<double>(found.score) + found.slack;
+            found.score = sum + static_cast<float>(weights.bias);
+            const double slack = upper - static_cast<double>(found.score);
+            found.slack = static_cast<float>(slack + RESCORE_ROUNDING * std::abs(slack));
         }
         for (uint32_t col : weights.cols) dense_[col] = 0;
         slot.found.rows = rescored_.data();

@@ -38,7 +38,10 @@ constexpr double INDEX_SUM_LIMIT = 1.0e9;       // of 2³¹; the rest is for rou
 constexpr double INDEX_ROUNDING_LIMIT = 1.1e9;
 constexpr double LARGEST_INDEX_WEIGHT = 65535;
 constexpr double SCREEN_SLACK = 1 + 1e-6;  // covers comparisons in float32
-constexpr double NEGLIGIBLE_ROOM = 0.1;    // share of threshold − b that negligible weights may add to the bound
+// Of max‖x‖. Outside, float32 holds no norm of a row, and squares may be lost.
+constexpr double SMALLEST_INDEXED_NORM = 1e-30, LARGEST_INDEXED_NORM = 1e30;
+constexpr double SUM_ROUNDING = 2.3e-16;  // of a product in double, per entry of a row
+constexpr double NEGLIGIBLE_ROOM = 0.1;   // share of threshold − b that negligible weights may add to the bound
 // The same for the frequent features that are skipped, for a row with the usual ‖x_F‖. With 0.2, 0.3, 0.4 and 0.5, a
 // label adds up 1.0, 0.66, 0.47 and 0.36 million entries, and has 2,400, 3,500, 5,200 and 8,000 candidates.
 constexpr double FREQUENT_ROOM = 0.3;
@@ -94,13 +97,14 @@ inline void measure_frequent(const RowStore &store, RowIndex &index) {
 
 }  // namespace row_index_detail
 
-// Empty if the rows have values below zero, or too many rows for an entry of 32 bits.
+// Empty if the rows have values below zero, no or extreme norms, or too many rows for an entry of 32 bits.
 inline RowIndex build_row_index(const RowStore &store) {
     RowIndex index;
     int row_bits = 1;
     while ((int64_t{1} << row_bits) < store.n_rows + INDEX_BLOCK) ++row_bits;
     index.value_bits = std::min(16, 32 - row_bits);
-    if (!store.nonnegative || store.nnz() == 0 || index.value_bits < FEWEST_VALUE_BITS) return {};
+    const bool usual_norms = store.max_norm > SMALLEST_INDEXED_NORM && store.max_norm < LARGEST_INDEXED_NORM;
+    if (!store.nonnegative || !usual_norms || index.value_bits < FEWEST_VALUE_BITS) return {};
     index.value_scale = ((1 << index.value_bits) - 1) / (store.max_value * SCREEN_SLACK);
     index.start.assign(store.n_used + 1, 0);
     for (int64_t k = 0; k < store.nnz(); ++k) ++index.start[store.entries[k].col + 1];
@@ -124,8 +128,10 @@ inline RowIndex build_row_index(const RowStore &store) {
 // The screened pass of one thread.
 class ScreenedPass {
   public:
-    ScreenedPass(const RowStore &store, const RowIndex &index, const VectorKernels &kernels)
-        : store_(store), index_(index), kernels_(kernels) {
+    // entries_share: see INDEXED_ENTRIES_SHARE; 0: no label is left to a batch pass because of its entries.
+    ScreenedPass(const RowStore &store, const RowIndex &index, const VectorKernels &kernels,
+                 int64_t entries_share = INDEXED_ENTRIES_SHARE)
+        : store_(store), index_(index), kernels_(kernels), entries_share_(entries_share) {
         if (index.empty()) return;
         sums_ = aligned_array<int32_t>(INDEX_BLOCK);
         weights_ = aligned_floats(store.n_cols);
@@ -163,6 +169,7 @@ class ScreenedPass {
     const RowStore &store_;
     const RowIndex &index_;
     const VectorKernels &kernels_;
+    const int64_t entries_share_;
     AlignedArray<int32_t> sums_;
     AlignedFloats weights_;       // (n_cols,) the weights, zero outside `find`
     std::vector<float> skipped_;  // (n_frequent,) v, zero outside `find`
@@ -177,14 +184,15 @@ class ScreenedPass {
 
     // Divides the weights.  Sets: indexed_, skipped_, unit_, room_, negligible_, norm_share_, limit_.
     bool screen(const LabelWeights &weights, double room, bool proof) {
-        if (!(room > SMALLEST_ROOM)) return false;
+        const double size = store_.score_size(std::sqrt(weights.squared_norm()), weights.bias);
+        if (!(room > SMALLEST_ROOM) || !std::isfinite(size)) return false;
         double squares = 0, n_positive = 0;
         for (float w : weights.vals) {
             squares += w > 0 ? static_cast<double>(w) * w : 0.0;
             n_positive += w > 0;
         }
         const double norm = std::sqrt(squares) * NORM_SLACK, budget = NEGLIGIBLE_ROOM * room / store_.max_norm;
-        if (!std::isfinite(norm) || norm == 0) return false;
+        if (norm == 0) return false;
         const double least = budget / std::sqrt(n_positive);
         double negligible = 0;
         indexed_.clear();
@@ -207,7 +215,7 @@ class ScreenedPass {
             n_entries += index_.frequency(w.col);
             largest = std::max(largest, w.u);
         }
-        if (n_entries * INDEXED_ENTRIES_SHARE > store_.nnz()) {
+        if (n_entries * entries_share_ > store_.nnz()) {
             std::fill(skipped_.begin(), skipped_.end(), 0.0f);
             return false;
         }
@@ -222,7 +230,7 @@ class ScreenedPass {
         room_ = room;
         unit_ = 1 / (s * t);
         negligible_ = std::sqrt(negligible) * store_.max_norm * NORM_SLACK;
-        rounding_ = static_cast<float>(1e-12 * store_.score_size(std::sqrt(weights.squared_norm()), weights.bias));
+        rounding_ = static_cast<float>(SUM_ROUNDING * static_cast<double>(store_.n_used + 4) * size);
         const double share = skipped * SCREEN_SLACK * index_.largest_frequent_norm / 255 / unit_;
         norm_share_ = static_cast<float>(proof ? share : UNPROVEN_SHARE * share);
         limit_ = static_cast<float>((room - negligible_) / unit_ / SCREEN_SLACK);
@@ -264,15 +272,16 @@ class ScreenedPass {
         const int64_t n = std::min(store_.n_rows - first, INDEX_BLOCK);
         const int bits = index_.value_bits;
         const uint32_t mask = (1u << bits) - 1, last = static_cast<uint32_t>(((first + n) << bits) - 1);
-        int32_t *sums = sums_.get();
+        uint32_t *sums = reinterpret_cast<uint32_t *>(sums_.get());  // those of unbounded rows may wrap around
         for (IndexedWeight &w : indexed_) {
             const uint32_t *e = w.next, weight = w.weight;
-            for (; *e <= last; ++e) sums[(*e >> bits) % INDEX_BLOCK] += static_cast<int32_t>(weight * (*e & mask));
+            for (; *e <= last; ++e) sums[(*e >> bits) % INDEX_BLOCK] += weight * (*e & mask);
             w.next = e;
         }
         candidates_.resize(std::max(candidates_.size(), n_candidates_ + INDEX_BLOCK));
         ScreenedRow *out = candidates_.data() + n_candidates_;
-        const int64_t added = kernels_.screen(n, index_.frequent_norm.get() + first, norm_share_, limit_, sums, out);
+        const int64_t added =
+            kernels_.screen(n, index_.frequent_norm.get() + first, norm_share_, limit_, sums_.get(), out);
         for (int64_t k = 0; k < added; ++k) out[k].row += static_cast<uint32_t>(first);
         n_candidates_ += static_cast<size_t>(added);
     }

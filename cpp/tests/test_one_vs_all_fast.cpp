@@ -11,13 +11,13 @@ using namespace widemargin;
 
 namespace {
 
-// Rows of up to 12 entries, scaled to length 1; labels with the given shares of positives.
-TestRows make_data(int64_t n_rows, int64_t n_cols, const std::vector<double> &shares) {
-    return random_rows(5, n_rows, n_cols, shares, [n_cols](TestRows &d, auto draw) {
+// Rows of up to 12 entries of at least `least`, scaled to length 1; labels with the given shares of positives.
+TestRows make_data(int64_t n_rows, int64_t n_cols, const std::vector<double> &shares, double least = -0.2) {
+    return random_rows(5, n_rows, n_cols, shares, [n_cols, least](TestRows &d, auto draw) {
         const int length = static_cast<int>(12 * draw());
         double norm = 0;
         std::vector<float> values;
-        for (int k = 0; k < length; ++k) values.push_back(static_cast<float>(draw() - 0.2));
+        for (int k = 0; k < length; ++k) values.push_back(static_cast<float>(draw() + least));
         for (float x : values) norm += static_cast<double>(x) * x;
         for (int k = 0; k < length; ++k) {
             d.add_entry((k * n_cols + static_cast<int64_t>(n_cols * draw())) / 12, values[k] / std::sqrt(norm));
@@ -34,10 +34,11 @@ double objective(const TestRows &d, int64_t j, const StoredLabel &label) {
 
 using Solver = FastOneVsAll<TestRows::Matrix>;
 
-void check_labels(const TestRows &d, double prune, int n_threads) {
+void check_labels(const TestRows &d, double prune, int n_threads, bool indexed = false) {
     const int64_t n_labels = d.n_labels();
     const TestRows::Matrix X = d.view();
     Solver solver(X, d.row_weight.data(), {1.0, 1.0, 0.0, 0.01, 1e-3, prune, 100, n_threads});
+    if (indexed) solver.index_rows();
     solver.begin(d.block());
     solver.solve(0, n_labels);
     const std::vector<StoredLabel> labels = solver.take(0, n_labels, false, int64_t{1} << 40);
@@ -53,10 +54,11 @@ void check_labels(const TestRows &d, double prune, int n_threads) {
 }
 
 // Labels in two parts, second part first, with the choices made for all of them: the same weights.
-void check_parts(const TestRows &d, int64_t cut) {
+void check_parts(const TestRows &d, int64_t cut, bool indexed = false) {
     const int64_t n_labels = d.n_labels();
     const TestRows::Matrix X = d.view();
     Solver solver(X, d.row_weight.data(), {1.0, 1.0, 0.0, 0.01, 1e-3, 0.01, 100, 2});
+    if (indexed) solver.index_rows();
     solver.begin(d.block());
     solver.solve(0, n_labels);
     const std::vector<StoredLabel> whole = solver.take(0, n_labels, false, int64_t{1} << 40);
@@ -113,10 +115,14 @@ int main() {
     check_parts(rare, 3);
     check_parts(frequent, 5);
     check_parts(lone, 1);
+    const TestRows rare_unsigned = make_data(9000, 400, {0.0, 0.0005, 0.001, 0.002, 0.003, 0.003, 0.9999, 1.0}, 0.0);
+    check_parts(rare_unsigned, 3, true);
     for (double prune : {0.0, 0.01, 0.5}) {
         check_labels(rare, prune, 1);
         check_labels(frequent, prune, 2);
         check_labels(lone, prune, 3);
+        check_labels(rare_unsigned, prune, 2, true);
+        check_labels(rare, prune, 2, true);  // some values are below zero: nothing is indexed
     }
     return 0;
 }

@@ -235,6 +235,30 @@ void check_scan(const VectorKernels &kernels, int64_t n) {
     for (int lane = 0; lane < SCAN_LANES; ++lane) extreme.check_lane(lane);
 }
 
+// Sums and norms are such that the comparison is exact; padding up to a multiple of LANES is never listed.
+void check_screen(const VectorKernels &kernels, int64_t n) {
+    const int64_t padded = (n + LANES - 1) / LANES * LANES;
+    AlignedArray<int32_t> sums = aligned_array<int32_t>(padded);
+    AlignedArray<uint8_t> norms = aligned_array<uint8_t>(padded);
+    for (float share : {0.0f, 0.5f, 64.0f}) {
+        for (float limit : {0.5f, 3000.0f, 8000.0f, 3e9f}) {
+            std::vector<ScreenedRow> expected, found(n + 1, {77, 77});
+            for (int64_t i = 0; i < n; ++i) {
+                sums[i] = draw(0, 5000), norms[i] = static_cast<uint8_t>(draw(0, 255));
+                if (sums[i] + double(share) * norms[i] > double(limit)) {
+                    expected.push_back({static_cast<uint32_t>(i), sums[i]});
+                }
+            }
+            const int64_t count = kernels.screen(n, norms.get(), share, limit, sums.get(), found.data());
+            CHECK(count == static_cast<int64_t>(expected.size()));
+            for (int64_t k = 0; k < count; ++k)
+                CHECK(found[k].row == expected[k].row && found[k].sum == expected[k].sum);
+            CHECK(found[count].row == 77 && found[count].sum == 77);
+            for (int64_t i = 0; i < padded; ++i) CHECK(sums[i] == 0);
+        }
+    }
+}
+
 // The tables and factors of one iteration of 16 labels.
 struct BatchCase {
     const Rows &rows;
@@ -419,6 +443,7 @@ void check_all(const VectorKernels &kernels) {
         const Rows rows(n);
         check_dots(kernels, rows);
         check_scan(kernels, n);
+        check_screen(kernels, n);
         check_batch_dots(kernels, rows);
         check_gradient<HingeTerms>(kernels.batch_gradient, rows, 2);
         check_gradient<LogisticTerms>(kernels.logistic_gradient, rows, 2);

@@ -136,6 +136,8 @@ def test_estimate_grows_with_data_and_threads():
     one = fast._memory_mb(1)
     assert fast._memory_mb(4) > one > newton._memory_mb(1)
     assert fast._memory_mb(1, 2.0**20) == pytest.approx(one + 3)
+    indexed = ShardRun(make_plan(Problem.of(X, np.eye(1000)), row_index=True), None, InProcess())
+    assert indexed._memory_mb(1) == pytest.approx(one + 4 * X.nnz / 2**20)
     sizes = [fast._shard_size(10_000, label_bytes, None) for label_bytes in (1e3, 1e5, 1e7, 1e12)]
     assert sizes == sorted(sizes, reverse=True)
     assert (sizes[0], sizes[-1]) == (10_000, 1)

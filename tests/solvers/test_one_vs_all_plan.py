@@ -77,6 +77,50 @@ def test_threads_and_blocks_shrink_with_the_memory_limit():
     assert [plan.task(0, 64).n_threads for plan in plans] == [8, 2, 1]
 
 
+def rows_with(n_values, dtype=np.float32):
+    """Ten rows with this many values in all."""
+    X = sp.csr_array(np.ones((10, n_values // 10), dtype=dtype))
+    assert X.nnz == n_values
+    return X, np.eye(10)[:, :3]
+
+
+@pytest.mark.parametrize(
+    ("options", "indexed"),
+    [
+        ({}, False),  # fewer than 4 million values
+        ({"row_index": True}, True),
+        ({"row_index": False}, False),
+        ({"row_index": True, "loss": "logistic"}, False),
+        ({"row_index": True, "init": "zero"}, False),
+        ({"row_index": True, "tol": 1e-8}, False),
+    ],
+    ids=str,
+)
+def test_rows_are_indexed_for_the_fast_solver_where_asked(options, indexed):
+    X, Y = rows_with(1000)
+    assert planned(X, Y, **options).row_index is indexed
+    assert not planned(X.toarray(), Y, **options).row_index
+
+
+@pytest.mark.parametrize("n_values", [3_999_990, 4_000_000])
+def test_many_values_are_indexed_without_being_asked(n_values):
+    X, Y = rows_with(n_values)
+    assert planned(X, Y).row_index is (n_values == 4_000_000)
+    assert planned(X, Y, row_index="auto").row_index is (n_values == 4_000_000)
+    assert not planned(X, Y, row_index=False).row_index
+    assert not planned(X.toarray(), Y).row_index
+
+
+@pytest.mark.parametrize(("dtype", "copy_bytes"), [(np.float32, 8), (np.float64, 16)])
+def test_an_index_that_exceeds_the_memory_limit_is_not_built(dtype, copy_bytes):
+    X, Y = rows_with(100_000, dtype)
+    copy, index = 100_000 * copy_bytes / 2**20, 100_000 * 4 / 2**20
+    for limit, expected in ((copy + index, True), (copy + 0.99 * index, False), (copy, False)):
+        plan = planned(X, Y, row_index=True, memory_limit_mb=limit)
+        assert (plan.algorithm, plan.row_index) == ("fast", expected)
+    assert planned(X, Y, row_index=True, memory_limit_mb=0.99 * copy).algorithm == "newton"
+
+
 @pytest.mark.parametrize("bounds", [[0, 90], [0, 1, 40, 41, 90], [0, 33, 66, 90]], ids=str)
 def test_ranges_are_those_of_the_whole(problem, bounds):
     X, Y = problem

@@ -96,6 +96,36 @@ EmittedLists scan_rows(ConstVector<float> data, ConstVector<int32_t> indices, Co
     return {own(std::move(ends)), own(std::move(rows)), own(std::move(scores))};
 }
 
+// used, rows, scores, upper bounds of scores
+using Screened = std::tuple<bool, NumpyVector<int64_t>, NumpyVector<float>, NumpyVector<double>>;
+
+Screened screen_rows(ConstVector<float> data, ConstVector<int32_t> indices, ConstVector<int32_t> indptr,
+                     ConstVector<float> coef, double intercept, double threshold, double prune, bool proof,
+                     int64_t entries_share, const std::string &isa) {
+    const TestMatrix X = csr_view(data, indices, indptr, static_cast<int64_t>(coef.shape(0)));
+    const std::vector<double> ones(X.n_rows, 1.0);
+    const RowStore store = build_row_store(X, ones.data());
+    const FastShared shared = make_shared(store, choose_kernels(isa), prune);
+    const RowIndex index = build_row_index(store);
+    ScreenedPass pass(store, index, shared.kernels, entries_share);
+    const LabelWeights weights = shared.envelope(sparse_weights(store, coef.data(), intercept));
+    std::vector<int64_t> rows;
+    std::vector<float> scores;
+    std::vector<double> upper;
+    bool used = false;
+    for (int repetition = 0; repetition < 2; ++repetition) {  // what the first leaves behind must not matter
+        used = pass.find(weights, threshold, proof);
+    }
+    const Emission found = used ? pass.emitted() : Emission{};
+    for (int64_t k = 0; k < found.n; ++k) {
+        const EmittedRow &row = found.rows[k];
+        rows.push_back(store.row_id[row.row]);
+        scores.push_back(row.score);
+        upper.push_back(static_cast<double>(row.score) + row.slack);
+    }
+    return {used, own(std::move(rows)), own(std::move(scores)), own(std::move(upper))};
+}
+
 // One label on a row store, for the tests of the local problem and of the certificate.
 struct TestLabel {
     TestMatrix X;
@@ -531,6 +561,14 @@ void bind_fast_hooks(nb::module_ &module) {
         "Batch pass for up to 32 labels: coef (n_labels, n_features), intercept and threshold (n_labels,), slack "
         "(n_samples,).\nReturns indptr (n_labels + 1,), rows and scores of the rows with score + slack > "
         "threshold.");
+    module.def(
+        "screen_rows", &screen_rows, nb::arg("data").noconvert(), nb::arg("indices").noconvert(),
+        nb::arg("indptr").noconvert(), nb::arg("coef").noconvert(), nb::arg("intercept"), nb::arg("threshold"),
+        nb::arg("prune"), nb::arg("proof"), nb::arg("entries_share"), nb::arg("isa"),
+        "Screened pass for the envelope of one label's weights: coef (n_features,). Returns whether the index was "
+        "used, "
+        "and the rows\nwith scores above the threshold, their scores and upper bounds; entries_share=0: however many "
+        "entries are added up.");
     module.def(
         "solve_local", &solve_local, nb::arg("data").noconvert(), nb::arg("indices").noconvert(),
         nb::arg("indptr").noconvert(), nb::arg("n_features"), nb::arg("positives").noconvert(),
