@@ -313,8 +313,8 @@ void check_batch_dots(const VectorKernels &kernels, const Rows &rows) {
     BatchCase batch(rows);
     BatchArgs &args = batch.args;
     const int64_t cut = rows.n / 3;
-    kernels.batch_dots(args, 0, cut);
-    kernels.batch_dots(args, cut, rows.n);
+    kernels.batch_dots[0](args, 0, cut);
+    kernels.batch_dots[0](args, cut, rows.n);
     for (int lane = 0; lane < LANES; ++lane) {
         int64_t count = 0;
         for (int64_t i = 0; i < rows.n; ++i) {
@@ -415,7 +415,7 @@ void check_features(const VectorKernels &kernels, int64_t n_cols) {
     fill(args.scaling, 1);
     for (float &scaling : args.scaling) scaling = std::abs(scaling);
     std::fill_n(args.zz, LANES, 99.0);  // what was there is overwritten
-    kernels.batch_features(args);
+    kernels.batch_features[0](args);
     for (int lane = 0; lane < LANES; ++lane) {
         Sum products[7];
         for (int64_t k = lane; k < n; k += LANES) {
@@ -445,7 +445,7 @@ void check_all(const VectorKernels &kernels) {
         check_scan(kernels, n);
         check_screen(kernels, n);
         check_batch_dots(kernels, rows);
-        check_gradient<HingeTerms>(kernels.batch_gradient, rows, 2);
+        check_gradient<HingeTerms>(kernels.batch_gradient[0], rows, 2);
         check_gradient<LogisticTerms>(kernels.logistic_gradient, rows, 2);
         check_gradient<LogisticTerms>(kernels.logistic_gradient, rows, 200);  // e⁻ᵐ is below the smallest float
         check_logistic_search(kernels, rows, 2);
