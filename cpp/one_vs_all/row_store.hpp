@@ -29,6 +29,7 @@ struct RowEntry {
 constexpr int64_t PREFETCH_ENTRIES = 48;  // how far ahead the batch pass prefetches; 24 to 200 differ only by noise
 
 constexpr double NORM_SLACK = 1 + 1e-6;  // covers the rounding of the norms themselves
+constexpr double LARGEST_NORM = 1e30;    // of a row; beyond, float32 may not hold its values, and a pass proves nothing
 
 constexpr int64_t LINE_ENTRIES = 8, MAX_PREFETCHED = 64;  // entries per cache line, and prefetched at once
 constexpr int64_t ROWS_AHEAD = 20;                        // how far ahead rows are prefetched

@@ -37,11 +37,10 @@ constexpr int64_t FREQUENT_FEATURE_SHARE = 25;  // features in more than one of 
 constexpr double INDEX_SUM_LIMIT = 1.0e9;       // of 2³¹; the rest is for rounding
 constexpr double INDEX_ROUNDING_LIMIT = 1.1e9;
 constexpr double LARGEST_INDEX_WEIGHT = 65535;
-constexpr double SCREEN_SLACK = 1 + 1e-6;  // covers comparisons in float32
-// Of max‖x‖. Outside, float32 holds no norm of a row, and squares may be lost.
-constexpr double SMALLEST_INDEXED_NORM = 1e-30, LARGEST_INDEXED_NORM = 1e30;
-constexpr double SUM_ROUNDING = 2.3e-16;  // of a product in double, per entry of a row
-constexpr double NEGLIGIBLE_ROOM = 0.1;   // share of threshold − b that negligible weights may add to the bound
+constexpr double SCREEN_SLACK = 1 + 1e-6;        // covers comparisons in float32
+constexpr double SMALLEST_INDEXED_NORM = 1e-30;  // max‖x‖; below, float32 may lose the norms of rows
+constexpr double SUM_ROUNDING = 2.3e-16;         // of a product in double, per entry of a row
+constexpr double NEGLIGIBLE_ROOM = 0.1;          // share of threshold − b that negligible weights may add to the bound
 // The same for the frequent features that are skipped, for a row with the usual ‖x_F‖. With 0.2, 0.3, 0.4 and 0.5, a
 // label adds up 1.0, 0.66, 0.47 and 0.36 million entries, and has 2,400, 3,500, 5,200 and 8,000 candidates.
 constexpr double FREQUENT_ROOM = 0.3;
@@ -103,7 +102,7 @@ inline RowIndex build_row_index(const RowStore &store) {
     int row_bits = 1;
     while ((int64_t{1} << row_bits) < store.n_rows + INDEX_BLOCK) ++row_bits;
     index.value_bits = std::min(16, 32 - row_bits);
-    const bool usual_norms = store.max_norm > SMALLEST_INDEXED_NORM && store.max_norm < LARGEST_INDEXED_NORM;
+    const bool usual_norms = store.max_norm > SMALLEST_INDEXED_NORM && store.max_norm < LARGEST_NORM;
     if (!store.nonnegative || !usual_norms || index.value_bits < FEWEST_VALUE_BITS) return {};
     index.value_scale = ((1 << index.value_bits) - 1) / (store.max_value * SCREEN_SLACK);
     index.start.assign(store.n_used + 1, 0);

@@ -59,7 +59,7 @@ class SparseCertificate {
     LabelBounds evaluate(const LabelProblem &label, const EmittedRows &emitted, double prune, LabelWeights &weights) {
         LabelBounds bounds;
         scatter(weights, prune);
-        const double room = std::isfinite(norm_ + weights.bias) ? -1 - emitted.threshold : -1.0;
+        const double room = is_bounded(weights) ? -1 - emitted.threshold : -1.0;
         const bool free_bias = label.has_bias && label.bias_penalty == 0;
         double allowed = std::min(room, USUAL_SHIFT);
         for (;;) {
@@ -85,7 +85,7 @@ class SparseCertificate {
         shift_ = 0;
         value = 0.5 * norm_ + 0.5 * label.bias_penalty * weights.bias * weights.bias + losses(&Scored::s);
         clear(weights);
-        return std::isfinite(norm_ + weights.bias) && emitted.threshold <= -1;
+        return is_bounded(weights) && emitted.threshold <= -1;
     }
 
   private:
@@ -111,6 +111,11 @@ class SparseCertificate {
     std::vector<Scored> scored_;
     std::vector<ActiveRow> active_;
     double norm_ = 0, kept_ = 0, dropped_ = 0, shift_ = 0;
+
+    // Whether a pass proves anything about the rows that it does not emit.
+    bool is_bounded(const LabelWeights &weights) const {
+        return std::isfinite(norm_ + weights.bias) && store_.max_norm < LARGEST_NORM;
+    }
 
     // Sets: w_, norm_, kept_, dropped_ (squared norms).
     void scatter(const LabelWeights &weights, double prune) {
