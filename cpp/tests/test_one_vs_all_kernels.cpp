@@ -105,7 +105,7 @@ double moved(double s, double z, double p, double bias, const float *theta) {
 
 void check_search(const VectorKernels &kernels, int64_t n, bool interleaved) {
     const int64_t stride = interleaved ? NEAR_STRIDE : LANES, part = interleaved ? LANES : n;
-    const AlignedFloats values = table_of(4 * n, 3);
+    const AlignedFloats values = table_of(NEAR_ARRAYS * n, 3);
     const float *at = values.get();
     const SearchRows rows{n, stride, at, at + part, at + 2 * part, at + 3 * part};
     for (int64_t i = 0; i < n; i += 5) values[3 * part + i / LANES * stride + i % LANES] = i % 2 == 0 ? 0.0f : -0.0f;
