@@ -10,14 +10,21 @@ active negatives as on real text (benchmarks/active_negatives.py). `amazon-3m` h
 rows, 337,067 features, 49 non-zeros and 36 labels per row, 2.8 million labels, and the same topics; it is repeated from
 0.4 million rows on.
 
+With `--other PYTHON`, an interpreter that imports another commit of widemargin, both commits take turns on the same
+labels; the table shows the ratio of their CPU times, and how much the summed bounds differ. `--recheck` fits some
+labels without pruning and recomputes their stopping rule and bounds with scipy in float64 over all rows.
+
     python benchmarks/amazon_shape.py [--shape amazon-670k|topical|amazon-3m] [--folder DIR] [--labels 2000]
-        [--memory-limit 3000] [--scale 1.0]
+        [--memory-limit 3000] [--scale 1.0] [--other PYTHON] [--rounds 3] [--recheck 200]
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from dataclasses import dataclass, replace
@@ -25,12 +32,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
-from _common import describe_machine, format_table, in_fresh_process, write_result
+from _common import describe_machine, format_table, write_result
 from widemargin import OneVsAllClassifier, datasets, open_store
 from widemargin.estimators.one_vs_all.folder_training import job_plan, write_rows
 from widemargin.estimators.one_vs_all.shards import ShardJob, find_choices, solve_shard, write_labels
 from widemargin.parallel.executors import MEGABYTE, peak_bytes
+from widemargin.solvers.one_vs_all.problem import BOUND_COLUMNS
 
 
 @dataclass(frozen=True)
@@ -96,7 +105,8 @@ SHAPES = {
         n_labels=1000,
     ),
 }
-SHARD_LABELS = 100  # labels per shard; frequencies are in random order
+SHARD_LABELS = 500  # labels per shard; frequencies are in random order
+TOL, GAP_TOL = 0.01, 1e-3
 PRUNE = 0.01
 
 
@@ -115,11 +125,12 @@ def work(path: Path, n_labels: int, limit_mb: float) -> dict[str, float]:
         total = plan.problem.n_labels
         n_labels = min(n_labels, total)
         ranges = np.random.default_rng(1).permutation(total // SHARD_LABELS)[: max(1, n_labels // SHARD_LABELS)]
-        started, n_weights = time.process_time(), 0
+        started, n_weights, files = time.process_time(), 0, []
         for first in (SHARD_LABELS * ranges).tolist():
-            done = solve_shard(job, (first, first + SHARD_LABELS), f"{folder}/{first}.npz")
-            n_weights += done["n_weights"]
+            files.append(f"{folder}/{first}.npz")
+            n_weights += solve_shard(job, (first, first + SHARD_LABELS), files[-1])["n_weights"]
         seconds = time.process_time() - started
+        sums = dict(zip(BOUND_COLUMNS, sum(np.load(file)["bounds"].sum(axis=0) for file in files), strict=True))
     n_solved = SHARD_LABELS * len(ranges)
     return {
         "solver": plan.algorithm,
@@ -132,6 +143,8 @@ def work(path: Path, n_labels: int, limit_mb: float) -> dict[str, float]:
         "weights_per_label": n_weights / n_solved,
         "peak_mb": peak_bytes() / MEGABYTE,
         "limit_mb": limit_mb,
+        "primal": float(sums["primal_before_pruning"]),
+        "dual": float(sums["dual"]),
     }
 
 
@@ -148,6 +161,73 @@ def summary(result: dict[str, float]) -> str:
     )
 
 
+def measure(python: str, store: Path, *options: object) -> dict[str, float]:
+    """The measurement in a fresh process of an interpreter."""
+    command = [python, __file__, "--work", str(store), *map(str, options)]
+    result: dict[str, float] = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
+    return result
+
+
+def take_turns(other: str, stores: list[Path], rounds: int, options: tuple[object, ...]) -> str:
+    """A table of another commit and this one, which solve the same labels in turns."""
+    rows = []
+    for store in stores:
+        pairs = [(measure(other, store, *options), measure(sys.executable, store, *options)) for _ in range(rounds)]
+        old, new = pairs[0]
+        ratios = [theirs["ms_per_label"] / ours["ms_per_label"] for theirs, ours in pairs]
+        rows.append(
+            [
+                f"{new['rows']:,}",
+                f"{new['solved']:,}",
+                f"{statistics.median(theirs['ms_per_label'] for theirs, _ in pairs):.1f}",
+                f"{statistics.median(ours['ms_per_label'] for _, ours in pairs):.2f}",
+                f"{statistics.median(ratios):.1f}",
+                f"{min(ratios):.1f}–{max(ratios):.1f}",
+                f"{new['primal'] / old['primal'] - 1:+.1e}",
+                f"{new['dual'] / old['dual'] - 1:+.1e}",
+            ]
+        )
+    head = ["rows", "labels solved", "other CPU ms per label", "this", "ratio", "lowest–highest"]
+    return format_table([*head, "primal before pruning, this / other − 1", "dual"], rows)
+
+
+def recheck(store: Path, n_labels: int) -> str:
+    """Fit random labels without pruning, and recompute rule and bounds in float64 over all rows."""
+    data = open_store(store)
+    norms = np.sqrt(data.X.multiply(data.X).sum(axis=1))
+    X = sp.csr_array(sp.diags_array(1 / np.where(norms > 0, norms, 1)) @ data.X).astype(np.float32)
+    used = np.flatnonzero(np.bincount(data.Y.indices, minlength=data.Y.shape[1]))
+    chosen = np.sort(np.random.default_rng(2).choice(used, n_labels, replace=False))
+    Y = sp.csr_array(sp.csc_array(data.Y)[:, chosen])
+    model = OneVsAllClassifier(tol=TOL, gap_tol=GAP_TOL).fit(X, Y)
+    coef, X64 = np.asarray(model.coef_, dtype=np.float64), X.astype(np.float64)
+    n, worst, gaps, primals = X.shape[0], 0.0, [], 0.0
+    column_sums, columns = np.asarray(X64.sum(axis=0)), sp.csc_array(Y)
+    for w, b, j in zip(coef, np.asarray(model.intercept_, dtype=np.float64), range(n_labels), strict=True):
+        y = np.full(n, -1.0)
+        y[columns.indices[columns.indptr[j] : columns.indptr[j + 1]]] = 1.0
+        alpha = 2.0 * np.maximum(0.0, 1.0 - y * (X64 @ w + b))
+        primal = 0.5 * w @ w + 0.25 * alpha @ alpha
+        gradient = np.append(w - X64.T @ (alpha * y), -(alpha @ y))
+        positive = y > 0
+        zero = 2.0 * np.append(column_sums - 2.0 * (X64.T @ positive.astype(np.float64)), n - 2.0 * positive.sum())
+        rule = TOL * max(1, min(positive.sum(), n - positive.sum())) / n * np.linalg.norm(zero)
+        worst = max(worst, float(np.linalg.norm(gradient) / rule))
+        # A dual point: the heavier side is scaled so that Σ y α = 0, which a free intercept asks for.
+        sides = alpha[positive].sum(), alpha[~positive].sum()
+        alpha[positive] *= min(1.0, sides[1] / sides[0])
+        alpha[~positive] *= min(1.0, sides[0] / sides[1])
+        u = X64.T @ (alpha * y)
+        gaps.append((primal - (alpha.sum() - 0.25 * alpha @ alpha - 0.5 * u @ u)) / primal)
+        primals += float(primal)
+    reported = model.certificate_.primal_before_pruning
+    return (
+        f"Recomputed in float64 for {n_labels} random labels of {n:,} rows: largest ratio of the gradient norm to the "
+        f"stopping rule {worst:.3f}, largest relative gap {max(gaps):.1e} (asked for: {GAP_TOL:g}), summed objective "
+        f"{reported / primals - 1:+.0e} from the reported one."
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--shape", choices=SHAPES, default="amazon-670k")
@@ -155,6 +235,9 @@ def main() -> None:
     parser.add_argument("--labels", type=int, help="labels to train; by default 2000, of amazon-3m 1000")
     parser.add_argument("--memory-limit", type=float, help="of a worker, in MB; by default 3000")
     parser.add_argument("--scale", type=float, default=1.0)
+    parser.add_argument("--other", help="interpreter that imports another commit, which takes turns with this one")
+    parser.add_argument("--rounds", type=int, default=3, help="turns of each commit")
+    parser.add_argument("--recheck", type=int, default=0, help="labels whose rule and bounds are recomputed")
     parser.add_argument("--work", type=Path)
     arguments = parser.parse_args()
     shape = SHAPES[arguments.shape]
@@ -166,7 +249,9 @@ def main() -> None:
         folder = arguments.folder or Path(temporary)
         stores = [shape.make_store(folder, arguments.scale, share) for share in shape.shares]
         options = ("--labels", n_labels, "--memory-limit", limit_mb)
-        results = [in_fresh_process(__file__, "--work", store, *options) for store in stores]
+        results = [measure(sys.executable, store, *options) for store in stores]
+        turns = take_turns(arguments.other, stores, arguments.rounds, options) if arguments.other else None
+        checked = recheck(stores[-1], arguments.recheck) if arguments.recheck else None
     first = results[0]
     rows = [
         [
@@ -185,7 +270,10 @@ def main() -> None:
     head += ["weights per label", "peak MB"]
     how = f"Tasks of `widemargin train`, one thread, prune {PRUNE}, memory limit of a worker {limit_mb:,.0f} MB."
     machine = describe_machine()
-    sections = [how, format_table(head, rows), summary(results[-1]), machine]
+    sections = [how, format_table(head, rows), summary(results[-1])]
+    if turns is not None:
+        sections += [f"Taking turns with another commit, {arguments.rounds} times each, medians:", turns]
+    sections += [*([checked] if checked is not None else []), machine]
     if arguments.scale == 1.0:
         write_result(shape.result, shape.title, sections)
     else:
