@@ -154,9 +154,6 @@ constexpr double CROWDED_FILL = 0.25;
 // Passes after which the weights are recomputed from the dual variables: without it, rounding kept the gap on digits
 // above 1.5e-5.
 constexpr int64_t REFRESH_PASSES = 100;
-// Below this relative gap, SLEEP_SHARE is multiplied by SLEEP_STEP at an evaluation if passes have more than MANY_AWAKE
-// of the rows, and divided if they have less than FEW_AWAKE.
-constexpr double TIGHT_GAP = 1e-3, MANY_AWAKE = 0.15, FEW_AWAKE = 0.03, SLEEP_STEP = 4.0, MOST_SLEEP_SHARE = 8.0;
 constexpr int64_t VISITS_AT_ONCE = 4096;  // between checks of the clock
 
 template <typename T>
@@ -287,10 +284,7 @@ class TopKAscent {
         const Bounds bounds{0.5 * squared_norm(primal_weights()) + losses,
                             dual_gain() - 0.5 * squared_norm(state_.W.get())};
         const double gap = std::max(bounds.primal - bounds.dual, 0.0);
-        if (gap <= TIGHT_GAP * bounds.primal) adapt_sleep();
-        last_passes_ = n_passes_;
-        last_visits_ = n_visits_;
-        state_.still = sleep_share_ * gap / double(state_.X.n_rows);
+        state_.still = SLEEP_SHARE * gap / double(state_.X.n_rows);
         return bounds;
     }
     // Half the squared norm of the average, and the dual bound, as in `certify`.
@@ -332,20 +326,7 @@ class TopKAscent {
     std::vector<uint8_t> visited_;  // whether a row is ever visited
     std::vector<int32_t> order_;
     int64_t position_ = 0, n_visits_ = 0, visits_to_average_ = 0, average_every_ = 1, visits_to_refresh_ = 0;
-    double n_averages_ = 0, sleep_share_ = SLEEP_SHARE;
-    int64_t n_passes_ = 0, last_passes_ = 0, last_visits_ = 0;  // last_*: at the last evaluation
-
-    // At tight tolerances, visits to rows that change little waste time if those are many; if few rows are awake
-    // anyway, the first share is best. To 1e-6: 1.5 to 2.1 times fewer visits on RCV1 and 20newsgroups (k = 1 and 5)
-    // and on Debian sections with k = 5; digits, USPS and generated sets as before. Debian sections with k = 1 did not
-    // gain: a share of 8 from the start takes 7.8 instead of 29.7 million visits there, but several times as many
-    // elsewhere. A share that climbs as long as the gap falls faster was worse on RCV1.
-    void adapt_sleep() {
-        const double n = double(state_.X.n_rows);
-        const double awake = double(n_visits_ - last_visits_) / double(std::max<int64_t>(n_passes_ - last_passes_, 1));
-        if (awake > MANY_AWAKE * n) sleep_share_ = std::min(SLEEP_STEP * sleep_share_, MOST_SLEEP_SHARE);
-        if (awake < FEW_AWAKE * n) sleep_share_ = std::max(sleep_share_ / SLEEP_STEP, SLEEP_SHARE);
-    }
+    double n_averages_ = 0;
 
     // By group if visits look at few groups and the features of a row are adjacent; products of blocks of rows, used
     // for dense rows, need it by feature.
@@ -405,7 +386,6 @@ class TopKAscent {
 
     void begin_pass() {
         ++state_.epoch;
-        ++n_passes_;
         order_.clear();
         position_ = 0;
         int32_t wake = std::numeric_limits<int32_t>::max();

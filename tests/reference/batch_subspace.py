@@ -150,6 +150,7 @@ def shared_directions(X: npt.NDArray[np.float64] | sp.csr_array, c: Floats) -> F
     >>> abs(v).round(3).tolist()
     [[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]
     """
+    X = sp.csr_array(X)
     sample = store_order(X)[0][:: max(1, len(c) // POWER_ROWS)]
     number, weight, rows = np.arange(len(sample)), c[sample], X[sample]
     groups = np.zeros((len(sample), N_GROUPS))
@@ -178,11 +179,10 @@ def solve_by_subspace(problem: BinaryProblem, rule: float, gap_tol: float) -> tu
     >>> abs(v.round(6)).tolist()
     [0.666667, 0.666667, 0.0]
     """
-    shared = None if problem.loss.name == "logistic" else shared_directions(problem.X, problem.c)
-    lane, bias = _start(problem, with_mean=shared is None)
+    shared = shared_directions(problem.X, problem.c)
+    lane, bias = _start(problem)
     spread, has_bias = feature_spread(problem), problem.bias_value != 0.0
-    shared_scores = None if shared is None else np.asarray(problem.X @ shared).T
-    others = np.empty((0, len(lane.w))) if shared is None else shared.T
+    shared_scores, others = np.asarray(problem.X @ shared).T, shared.T
     for n_iter in range(1, BATCH_MAX_ITER + 1):
         sz = np.asarray(problem.X @ lane.z)
         rows = SearchRows(problem.loss, problem.y, problem.c, lane.s, sz, lane.sp, bias, shared_scores)
@@ -197,11 +197,11 @@ def solve_by_subspace(problem: BinaryProblem, rule: float, gap_tol: float) -> tu
     return np.append(lane.w - back * lane.p, bias - back * theta[3]), n_iter
 
 
-def _start(problem: BinaryProblem, *, with_mean: bool) -> tuple[BatchStep, float]:
-    """No weights; the first directions are the mean positive and, perhaps, the mean row."""
+def _start(problem: BinaryProblem) -> tuple[BatchStep, float]:
+    """No weights; the first direction is the mean positive."""
     positive, n_features = problem.y > 0.0, problem.X.shape[1]
     z = np.asarray(problem.X.T @ positive.astype(np.float64)) / positive.sum()
-    p = np.asarray(problem.X.T @ problem.c) / problem.c.sum() if with_mean else np.zeros(n_features)
+    p = np.zeros(n_features)
     bias = 2.0 * float(positive.mean()) - 1.0 if problem.bias_value != 0.0 else 0.0
     s = np.full(len(problem.y), bias)
     return BatchStep(np.zeros(n_features), p, z, s, np.asarray(problem.X @ p), 0.0, 0.0, 0.0, np.inf), bias

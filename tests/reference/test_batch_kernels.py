@@ -260,7 +260,7 @@ def test_sums_of_the_logistic_search_are_those_of_each_lane(isa):
 @pytest.mark.parametrize("fresh", [0, 0b0110_0000_0000_1001, 0xFFFF])
 def test_logistic_dots_come_with_the_sums_of_each_lane(isa, fresh):
     rng = np.random.default_rng(9)
-    batch, problems, (_, _, Z), (S, _, SP), lanes = random_batch(rng, "logistic", 700)
+    batch, problems, (_, _, Z), (S, _, SP), lanes, *_ = random_batch(rng, "logistic", 700)
     mean_scores, sz, sums = rng.normal(size=700).astype(np.float32), np.empty_like(S), np.empty((15, LANES))
     scores = np.empty((2 * len(S), LANES), np.float32)
     batch.logistic_dots(fresh, mean_scores, sz, scores, sums, isa)
