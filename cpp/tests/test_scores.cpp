@@ -159,6 +159,36 @@ void check_storages(const Problem &p, int64_t k, int64_t labels_per_block, WorkP
     }
 }
 
+// Sums over lines against plain loops. All numbers are multiples of 1/8, so the sums are exact in float32, too. Lines
+// need not be aligned.
+template <typename T>
+void check_lines() {
+    const LineKernels<T> kernels = choose_line_kernels<T>();
+    std::mt19937 random(4);
+    const auto eighths = [&random] { return (double(random() % 33) - 16.0) / 8.0; };
+    for (int64_t count : {0, 8, 16, 56, 64, 72, 120, 128, 136, 248, 256, 264, 1000}) {
+        for (int64_t n : {0, 1, 2, 19}) {
+            std::vector<T> weights(n * (count + 3));
+            std::vector<const T *> lines;
+            std::vector<double> x, exact(count + 1);
+            for (T &value : weights) value = T(eighths());
+            for (int64_t j = 0; j < n; ++j)
+                lines.push_back(weights.data() + j * (count + 3) + 1), x.push_back(eighths());
+            for (double &sum : exact) sum = eighths();
+            std::vector<double> expected = exact;  // the last number stays
+            for (int64_t j = 0; j < n; ++j) {
+                for (int64_t l = 0; l < count; ++l) expected[l] += x[j] * double(lines[j][l]);
+            }
+            const std::vector<float> float_x(x.begin(), x.end());
+            std::vector<float> estimate(exact.begin(), exact.end());
+            kernels.exact(lines.data(), x.data(), n, exact.data(), count);
+            kernels.estimate(lines.data(), float_x.data(), n, estimate.data(), count);
+            CHECK(exact == expected);
+            CHECK(std::equal(expected.begin(), expected.end(), estimate.begin(), estimate.end()));
+        }
+    }
+}
+
 // An index that would make a kernel read outside its arrays is refused.
 void check_bad_indices() {
     std::mt19937 random(2);
@@ -245,6 +275,8 @@ int main() {
     for (const std::string &name : available_instruction_sets()) {
         setenv("WIDEMARGIN_ISA", name.c_str(), 1);
         check_storages_of_all_shapes();
+        check_lines<float>();
+        check_lines<double>();
     }
     check_bad_rows();
     check_bad_indices();
