@@ -82,7 +82,7 @@ GOOD = {
     "csr, repeated entries": repeated_csr,
     "csr, zeros stored": csr_with_zeros,
     "csc": sp.csc_array,
-    "coo": sp.coo_array,
+    "triplets": sp.coo_array,
     "lil": sp.lil_matrix,
     "dok": sp.dok_array,
 }
