@@ -46,6 +46,7 @@ constexpr double NEGLIGIBLE_ROOM = 0.1;          // share of threshold − b tha
 constexpr double FREQUENT_ROOM = 0.3;
 // Of ‖v‖ ‖x_F‖, for a pass that proves nothing: v·x is rarely more.
 constexpr double UNPROVEN_SHARE = 0.45;
+constexpr size_t CANDIDATES_AHEAD = 64;  // how far ahead candidates are prefetched; each takes a few nanoseconds
 constexpr double SMALLEST_ROOM = 1e-3;  // threshold − b; below it, most rows are candidates
 constexpr int64_t INDEXED_ENTRIES_SHARE =
     4;  // a label that adds up more than a quarter of all entries is left to a batch pass
@@ -257,11 +258,11 @@ class ScreenedPass {
 
     // Prefetches what later candidates need: where a row starts, then its first lines, where its frequent features are.
     void ask_for(size_t k) const {
-        if (k + 2 * ROWS_AHEAD < n_candidates_) {
-            __builtin_prefetch(store_.start.data() + candidates_[k + 2 * ROWS_AHEAD].row);
+        if (k + 2 * CANDIDATES_AHEAD < n_candidates_) {
+            __builtin_prefetch(store_.start.data() + candidates_[k + 2 * CANDIDATES_AHEAD].row);
         }
-        if (k + ROWS_AHEAD >= n_candidates_) return;
-        const RowEntry *entries = store_.entries.get() + store_.start[candidates_[k + ROWS_AHEAD].row];
+        if (k + CANDIDATES_AHEAD >= n_candidates_) return;
+        const RowEntry *entries = store_.entries.get() + store_.start[candidates_[k + CANDIDATES_AHEAD].row];
         __builtin_prefetch(entries);
         __builtin_prefetch(entries + LINE_ENTRIES);
     }
