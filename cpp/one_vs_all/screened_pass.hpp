@@ -15,8 +15,8 @@
 // still overflow are always candidates.
 //
 // Generated rows in the shape of Amazon-670K (490,000 rows, 74 entries each): a label adds up 0.45 million of 36
-// million entries, and 4,900 rows are candidates, of which 1,200 are found (medians). Memory: 4 bytes per entry, 4
-// bytes per feature and INDEX_BLOCK rows, and 1 byte per row. Twin: tests/reference/screened_rows.py.
+// million entries, and 4,900 rows are candidates, of which 1,200 are found (medians). Memory: 4 bytes per entry and
+// feature, and 1 byte per row. Twin: tests/reference/screened_rows.py.
 #pragma once
 
 #include <algorithm>
@@ -47,7 +47,7 @@ constexpr double FREQUENT_ROOM = 0.3;
 // Of ‖v‖ ‖x_F‖, for a pass that proves nothing: v·x is rarely more.
 constexpr double UNPROVEN_SHARE = 0.45;
 constexpr size_t CANDIDATES_AHEAD = 64;  // how far ahead candidates are prefetched; each takes a few nanoseconds
-constexpr double SMALLEST_ROOM = 1e-3;  // threshold − b; below it, most rows are candidates
+constexpr double SMALLEST_ROOM = 1e-3;   // threshold − b; below it, most rows are candidates
 constexpr int64_t INDEXED_ENTRIES_SHARE =
     4;  // a label that adds up more than a quarter of all entries is left to a batch pass
 
