@@ -87,7 +87,7 @@ def rows_with(n_values, dtype=np.float32):
 @pytest.mark.parametrize(
     ("options", "indexed"),
     [
-        ({}, False),  # fewer than 4 million values
+        ({}, False),  # fewer than 6 million values
         ({"row_index": True}, True),
         ({"row_index": False}, False),
         ({"row_index": True, "loss": "logistic"}, False),
@@ -102,11 +102,11 @@ def test_rows_are_indexed_for_the_fast_solver_where_asked(options, indexed):
     assert not planned(X.toarray(), Y, **options).row_index
 
 
-@pytest.mark.parametrize("n_values", [3_999_990, 4_000_000])
+@pytest.mark.parametrize("n_values", [5_999_990, 6_000_000])
 def test_many_values_are_indexed_without_being_asked(n_values):
     X, Y = rows_with(n_values)
-    assert planned(X, Y).row_index is (n_values == 4_000_000)
-    assert planned(X, Y, row_index="auto").row_index is (n_values == 4_000_000)
+    assert planned(X, Y).row_index is (n_values == 6_000_000)
+    assert planned(X, Y, row_index="auto").row_index is (n_values == 6_000_000)
     assert not planned(X, Y, row_index=False).row_index
     assert not planned(X.toarray(), Y).row_index
 

@@ -20,11 +20,12 @@ from widemargin.solvers.result import Status
 
 GAP_TOL = 1e-3
 N_ROWS = 9000  # so that rare labels are solved on working sets
+N_FEATURES = 8000
 
 
-def text_rows(rng, n_rows=N_ROWS, n_features=600, length=9):
+def text_rows(rng, n_rows=N_ROWS, n_features=N_FEATURES, length=9):
     """Rows of unit length: a few frequent and many rare features, without negative values."""
-    popularity = 1.0 / np.arange(1, n_features + 1)
+    popularity = 1.0 / np.arange(11, n_features + 11)
     columns = rng.choice(n_features, size=(n_rows, length), p=popularity / popularity.sum())
     values = rng.uniform(0.5, 2.0, columns.size)
     X = sp.csr_array((values, columns.ravel(), np.arange(0, columns.size + 1, length)), shape=(n_rows, n_features))
@@ -50,7 +51,7 @@ def adverse_rows(kind):
     elif kind == "empty":  # rows without values, and values that are zero but stored
         X = sp.csr_array(sp.diags_array((np.arange(N_ROWS) % 20 > 0).astype(float)) @ X)
     elif kind == "single value":  # far above all others, and in a feature whose weights are small
-        rare = np.argsort(np.bincount(X.indices, minlength=600))[300:310]
+        rare = np.argsort(np.bincount(X.indices, minlength=N_FEATURES))[4000:4010]
         X = X.tolil()
         X[20:30, rare] = 1e6 * np.eye(10)
         X = sp.csr_array(X)
@@ -64,7 +65,7 @@ def labels_for(X, rng):
     n_rows, n_labels = X.shape[0], 14
     scores = X @ rng.normal(size=(X.shape[1], n_labels)) + 0.3 * rng.normal(size=(n_rows, n_labels))
     scores /= np.sqrt(1 + np.asarray(X.multiply(X).sum(axis=1)))[:, None]
-    counts = [1, 1, 1, 2, 2, 3, 5, 8, 12, 30, 100, 900, 4400, 8000]
+    counts = [1, 1, 1, 1, 2, 1, 2, 3, 8, 30, 100, 900, 4400, 8000]
     Y = np.zeros((n_rows, n_labels), dtype=bool)
     for j, count in enumerate(counts):
         Y[np.argsort(-scores[:, j], kind="stable")[:count], j] = True
@@ -126,7 +127,7 @@ def is_indexed(X, result, prune=0.0):
     rows = arrays(X.astype(np.float32))
     return np.array(
         [
-            hooks.screen_rows(*rows, w, float(b), -1.01, prune, True, 4, isa)[0]
+            hooks.screen_rows(*rows, w, float(b), -1.01, prune, True, 32, isa)[0]
             for w, b in zip(coef, result.intercept, strict=True)
         ]
     )
@@ -198,11 +199,11 @@ def test_rows_that_pruning_brings_back_from_far_below_the_margin(seed, regulariz
     # Weights of f are pruned, those of g are kept. The last rows have scores near −10⁶, and after pruning near −1;
     # float32 rounds the difference by up to 0.06.
     rng = np.random.default_rng(seed)
-    n_extra, (f, g) = 400, (600, 601)
+    n_extra, (f, g) = 400, (N_FEATURES, N_FEATURES + 1)
     X = sp.lil_array(sp.hstack([text_rows(rng), sp.csr_array((N_ROWS, 2))]))
     X[:25, g] = 0.5
     X[5:25, f] = 2.0
-    extra = sp.lil_array((n_extra, 602))
+    extra = sp.lil_array((n_extra, N_FEATURES + 2))
     extra[:, f] = 3e6
     extra[:, g] = rng.uniform(0.0, 0.2, n_extra)[:, None]
     X = sp.csr_array(sp.vstack([X, extra]))
@@ -240,7 +241,7 @@ def test_threads_and_ranges_do_not_change_results(problems, kind, prune):
         assert abs(sp.csr_array(coef) - sp.csr_array(whole.coef)).max() == 0
 
 
-@pytest.mark.parametrize("j", [0, 3, 7])
+@pytest.mark.parametrize("j", [0, 4, 6])
 def test_liblinear_finds_no_better_weights_than_the_lower_bound(problems, j):
     X, Y = problems["usual"]
     Y = Y[:, [j]]

@@ -276,7 +276,7 @@ OPTIONS: list[Option] = [
     one_vs_all("gap_tol", "--gap-tol", float, "Largest certified relative gap that is allowed for a label, before "
                "pruning.", shown="0.001"),
     one_vs_all("row_index", "--row-index/--no-row-index", bool, "Index the rows by feature, which saves most labels a "
-               "pass over all rows.", shown="for at least 4 million values"),
+               "pass over all rows.", shown="for at least 6 million values"),
     Option("rank_scale", "--rank-scale", str, "Exponent q of the rank scale: labels are ranked by their scores divided "
            "by the norm of their weights to this power, which favours rare labels; 0 ranks by the scores. 'auto' "
            "chooses it on held-out rows, by --metric.", "train", shown="auto", panel=ONE_VS_ALL,

@@ -154,7 +154,7 @@ class OneVsAllClassifier(LabelModel):
     row_index : bool or "auto", default="auto"
         Whether training indexes sparse rows by feature, which takes 4 bytes per stored value. Most labels then need no
         passes over all rows, but only over the rows that share features with their positive weights. It needs the
-        squared hinge and rows without negative values. "auto" indexes rows with at least 4 million values, if the
+        squared hinge and rows without negative values. "auto" indexes rows with at least 6 million values, if the
         index fits in `memory_limit_mb`.
     callback : callable or None, default=None
         Called with a `Progress` between blocks of labels; training stops when it returns true. A `TimeLimit` stops it
