@@ -35,7 +35,7 @@ from _common import (
     print_figures,
     write_result,
 )
-from _multiclass import SETS, debian
+from _multiclass import SETS, debian, debian_sections
 from widemargin import TopKClassifier
 
 TOL = 1e-3
@@ -44,7 +44,12 @@ TOLERANCES = [1.0, 0.3, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001, 3e-4, 1e-4]
 GOALS = {"caltech101-silhouettes": 3.0, "letter": 2.0, "usps": 2.0, "20newsgroups": 3.0, "digits": 1.5}
 TEXT = ("20newsgroups",)
 TIGHT_TOL, TIGHT_GOAL = 1e-6, 15
-TIGHT_SETS = {"letter": SETS["letter"], "20newsgroups": SETS["20newsgroups"], "debian-tags, first": (debian, 1.0)}
+TIGHT_SETS = {
+    "letter": SETS["letter"],
+    "20newsgroups": SETS["20newsgroups"],
+    "debian-tags, first": (debian, 1.0),
+    "debian-tags, sections": (debian_sections, 1.0),
+}
 TIGHT_LOSSES = [(1, "beta"), (5, "alpha"), (5, "beta")]
 
 

@@ -12,9 +12,12 @@ namespace {
 template <typename T>
 using NumpyMatrix = nb::ndarray<nb::numpy, T, nb::ndim<2>, nb::c_contig>;
 
-// Keeps the arrays it reads alive. Dense rows have empty `cols` and `start`.
+// Keeps the arrays it reads alive. Sweeps are for tight tolerances, as double is. Dense rows have empty `cols` and
+// `start`.
 template <typename T>
 class Ascent {
+    static constexpr bool SWEEPS = std::is_same_v<T, double>;
+
   public:
     Ascent(ConstVector<T> values, ConstVector<int32_t> cols, ConstVector<int64_t> start, int64_t n_features,
            double bias, ConstVector<int32_t> y, ConstVector<double> costs, int64_t n_classes, int64_t k, bool alpha,
@@ -27,7 +30,7 @@ class Ascent {
           n_features_(n_features),
           bias_(bias),
           ascent_(rows(values), y.data(), costs.data(),
-                  {{k, alpha, smoothing}, static_cast<int>(n_classes), seed, n_threads}, instruction_set) {}
+                  {{k, alpha, smoothing}, static_cast<int>(n_classes), seed, n_threads, SWEEPS}, instruction_set) {}
 
     void start_from(ConstVector<int64_t> start, ConstVector<int32_t> classes, ConstVector<double> values) {
         ascent_.start_from(start.data(), classes.data(), values.data());
@@ -53,6 +56,7 @@ class Ascent {
         std::vector<int32_t> order = ascent_.next_pass();
         return own(std::move(order));
     }
+    NumpyVector<int32_t> next_sweep() { return own(ascent_.next_sweep()); }
     void visit_block(ConstVector<int32_t> order, ConstMatrix<T> gram, OutMatrix<T> scores, OutMatrix<T> steps) {
         ascent_.visit_block(order.data(), static_cast<int64_t>(order.shape(0)), gram.data(), scores.data(),
                             steps.data());
@@ -137,6 +141,7 @@ void bind_ascent(nb::module_ &module, const char *name) {
              Release(),
              "coef (n_classes, n_features): the weights; constant (n_classes,): those of the constant feature.")
         .def("next_pass", &Ascent<T>::next_pass, "Rows of the next pass, in order; visit them with visit_block.")
+        .def("next_sweep", &Ascent<T>::next_sweep, "Rows of a sweep after the pass, in order; none at its end.")
         .def("visit_block", &Ascent<T>::visit_block, nb::arg("order").noconvert(), nb::arg("gram").noconvert(),
              nb::arg("scores").noconvert(), nb::arg("steps").noconvert(), Release(),
              "Visits n rows with Gram matrix (n, n) and scores (n, stride) at W; fills steps (n, stride): W += X' "

@@ -1,5 +1,6 @@
-// Dual ascent for the top-k multiclass SVM: passes over the rows in random order, skipping rows that sleep; the average
-// of the weights is the primal point. Bounds along the way are estimates; `certify` recomputes them in double.
+// Dual ascent for the top-k multiclass SVM: passes over the rows in random order, skipping rows that sleep, and sweeps
+// over the rows that gained most; the average of the weights is the primal point. Bounds along the way are estimates;
+// `certify` recomputes them in double.
 #pragma once
 
 #include <algorithm>
@@ -140,6 +141,7 @@ struct TopKOptions {
     int n_classes;
     uint64_t seed;
     int n_threads;
+    bool sweeps = false;  // after every pass, see GAIN_FACTOR
 };
 
 constexpr int AVERAGES_PER_PASS = 4;
@@ -155,6 +157,18 @@ constexpr double CROWDED_FILL = 0.25;
 // above 1.5e-5.
 constexpr int64_t REFRESH_PASSES = 100;
 constexpr int64_t VISITS_AT_ONCE = 4096;  // between checks of the clock
+// Sweeps after a pass. Near the optimum, few rows still move, and those for long: similar rows of different classes,
+// whose steps undo each other. On 50,000 descriptions of Debian packages in 58 sections (k = 1), 1 % of the rows have
+// 99.8 % of the squared distance to the optimum at a gap of 4e-5, and all but 375 of 62,000 free variables have found
+// their bounds. Rows whose visit gained more than GAIN_FACTOR times the mean of the pass are visited again until their
+// mean gain is below that, too: then a visit gains more in the next pass. A gap of 1e-6 takes 0.70 of the visits
+// without sweeps (geometric mean over eleven problems from the Python and npm package indices, USPS, digits,
+// silhouettes and generated text) with 4 or 8, 0.77 with 2; it takes 0.73 to 0.77 if rows leave the sweeps one by one.
+// Conjugate gradients on the face of the dual lose on the sections: the face is almost flat along the rows that move,
+// so 600 of them promise a gain of 40 where about 0.1 is left, and no step down to 1/500 gains anything; 10 at a time
+// gain twice what passes do. A proximal term with semismooth Newton steps needs 470 products to halve a gap of 2e-4.
+constexpr double GAIN_FACTOR = 4.0;
+constexpr int MAX_SWEEPS = 100;
 
 template <typename T>
 class TopKAscent {
@@ -222,7 +236,7 @@ class TopKAscent {
                 const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
                 if (elapsed.count() > seconds && position_ < int64_t(order_.size())) return finished;
             }
-            ++finished;
+            if (!begin_sweep()) ++finished;
             const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
             if (elapsed.count() > seconds) return finished;
         }
@@ -259,13 +273,21 @@ class TopKAscent {
         position_ = int64_t(order_.size());
         return order_;
     }
+    // The rows of a sweep after it, in order, or none at the end of the pass.
+    std::vector<int32_t> next_sweep() {
+        if (!begin_sweep()) return {};
+        position_ = int64_t(order_.size());
+        return order_;
+    }
     // Visits some of them, see visit_block; the caller must then add X' steps to W before `count_visits`.
     void visit_block(const int32_t *order, int64_t n, const T *gram, T *scores, T *steps) {
         kernels_.visit_block(state_, order, n, gram, scores, steps);
     }
     void count_visits(int64_t n) {
         n_visits_ += n;
-        visits_to_average_ -= n;
+        // Sweeps are not averaged, since most rows stand still: with them, 5,500 descriptions of Python packages (α,
+        // k = 5) took twice as many visits.
+        if (sweeps_ == 0) visits_to_average_ -= n;
         visits_to_refresh_ -= n;
         if (visits_to_refresh_ <= 0) refresh(given_);
         if (visits_to_average_ <= 0) average_weights();
@@ -311,7 +333,7 @@ class TopKAscent {
         for (int j = 0; j < options_.n_classes; ++j) constant[j] = average[state_.weight_at(n_cols, j)];
     }
 
-    int64_t n_active() const { return int64_t(order_.size()); }
+    int64_t n_active() const { return n_active_; }
     int64_t n_visits() const { return n_visits_; }
 
   private:
@@ -325,6 +347,9 @@ class TopKAscent {
     RandomOrder random_;
     std::vector<uint8_t> visited_;  // whether a row is ever visited
     std::vector<int32_t> order_;
+    int64_t n_active_ = 0;    // rows in the last pass
+    int sweeps_ = 0;          // since then; order_ has the rows that gained most
+    double pass_gain_ = 0.0;  // mean of its visits
     int64_t position_ = 0, n_visits_ = 0, visits_to_average_ = 0, average_every_ = 1, visits_to_refresh_ = 0;
     double n_averages_ = 0;
 
@@ -367,6 +392,7 @@ class TopKAscent {
         state_.rows.resize(n);
         visited_.assign(n, 0);
         if (state_.lists) state_.listed.resize(n);
+        if (options_.sweeps) state_.gains.resize(n);
         int64_t entries = 0;
         for (int64_t i = 0; i < n; ++i) state_.total_cost += costs_[i];
         for (int64_t i = 0; i < n; ++i) {
@@ -399,7 +425,32 @@ class TopKAscent {
             state_.epoch = wake - 1;
             return begin_pass();
         }
+        n_active_ = int64_t(order_.size());
         random_.shuffle(order_);
+    }
+
+    // After a pass or a sweep: whether another sweep is worthwhile, which is then in order_.
+    bool begin_sweep() {
+        if (state_.gains.empty() || order_.empty()) return false;
+        double gain = 0.0;
+        for (const int32_t i : order_) gain += state_.gains[i];
+        gain /= double(order_.size());
+        if (sweeps_ == 0) {
+            pass_gain_ = gain;
+            const auto is_small = [&](int32_t i) { return state_.gains[i] <= GAIN_FACTOR * pass_gain_; };
+            order_.erase(std::remove_if(order_.begin(), order_.end(), is_small), order_.end());
+            position_ = int64_t(order_.size());
+            if (order_.empty()) return false;
+        } else if (gain < GAIN_FACTOR * pass_gain_ || sweeps_ == MAX_SWEEPS) {
+            // All are in the next pass: visits of one pass are not a reason to sleep for several.
+            for (const int32_t i : order_) state_.rows[i].next = state_.epoch + 1, state_.rows[i].level = 0;
+            sweeps_ = 0;
+            return false;
+        }
+        ++sweeps_;
+        random_.shuffle(order_);
+        position_ = 0;
+        return true;
     }
 
     void visit_some() {

@@ -183,6 +183,8 @@ WIDEMARGIN_INLINE void schedule(TopKState<T> &state, RowState<T> &row, T change)
     const double violation = double(row.cost) * double(row.norm) * double(change);
     row.level = violation <= state.still ? uint8_t(std::min(row.level + 1, MAX_SLEEP_LEVEL)) : uint8_t(0);
     row.next = state.epoch + (1 << row.level);
+    if (!state.gains.empty())
+        state.gains[&row - state.rows.data()] = double(row.norm) * double(change) * double(change);
 }
 
 // W += x_i' step, for the groups where the step is not 0.
@@ -297,7 +299,8 @@ WIDEMARGIN_INLINE bool visit_scored(TopKState<T> &state, int64_t i, const Groups
 // Many classes: most visits of a row with a list look only at the groups in it.
 template <typename T>
 static void visit_many(TopKState<T> &state, int64_t i) {
-    const bool full = !state.lists || state.rows[i].visits++ % FULL_VISIT_EVERY == 0;
+    RowState<T> &row = state.rows[i];
+    const bool full = !state.lists || row.level >= FULL_VISIT_LEVEL || row.visits++ % FULL_VISIT_EVERY == 0;
     const GroupsOfVisit<T> groups = groups_of_visit(state, i, full);
     Vec<T> *b = reinterpret_cast<Vec<T> *>(state.scores.get());
     Vec<T> *step = reinterpret_cast<Vec<T> *>(state.step.get());

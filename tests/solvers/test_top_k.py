@@ -264,3 +264,17 @@ def test_a_tight_gap_on_sparse_rows_is_that_of_liblinear(isa, monkeypatch):
     assert one.certificate.primal <= reached * (1 + 1e-6)
     assert np.array_equal(one.coef, three.coef)
     assert one.certificate == three.certificate
+
+
+@pytest.mark.parametrize("loss", [TopKHinge(1), TopKHinge(2, "beta")], ids=str)
+def test_few_rows_that_move_slowly_take_few_visits_of_the_others(loss):
+    # All rows are orthogonal except for three pairs of similar rows of different classes, whose steps undo each other.
+    X, y, costs = np.eye(106), np.arange(106) % 5, np.full(106, 1000.0)
+    for first in (100, 102, 104):
+        X[first + 1, [first, first + 1]] = 1.0, 0.1
+    result = solve_top_k(X, y, 5, loss, costs, tol=1e-6)
+    assert result.status is Status.CONVERGED
+    assert result.history["visits"][-1] <= 700 * 106  # without sweeps over those that gain most, 1755 and 1557 · 106
+    assert np.all(np.diff(result.history["dual"]) >= -1e-12 * result.certificate.dual)
+    optimum = _optimum(X, y, 5, loss, costs, 0.0)
+    assert result.certificate.dual * (1 - 1e-8) <= optimum <= result.certificate.primal * (1 + 1e-8)

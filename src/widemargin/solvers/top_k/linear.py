@@ -4,7 +4,8 @@
 
 with a top-k hinge φ (Algorithm 1 of Lapin, Hein and Schiele, 2015); for k = 1 this is the multiclass SVM of Crammer and
 Singer. An intercept is the weight of a constant feature of value `intercept_scaling`, and part of the penalty. Rows are
-visited in random order, pass after pass; rows whose visits change next to nothing are left out for a while; the weights
+visited in random order, pass after pass; rows whose visits change next to nothing are left out for a while, and with
+float64 weights the rows that gained most are visited again after each pass (`cpp/top_k/ascent.hpp`); the weights
 returned are an average over the last passes. Evaluations are planned for the pass at which the gap is expected to be
 reached. The solver stops when the certified relative gap, primal at the weights returned and dual at the dual variables
 returned, is at most `tol`. Weights are float32 while that is enough for `tol`, then float64. Where single rows move too
@@ -474,7 +475,9 @@ class BlockedAscent(Ascent):
                     self.order = self.core.next_pass()
                 self._visit(self.order[:BLOCK_ROWS])
                 self.order = self.order[BLOCK_ROWS:]
-                progress.passes += len(self.order) == 0
+                if len(self.order) == 0:
+                    self.order = self.core.next_sweep()
+                    progress.passes += len(self.order) == 0
         W, scaling = self.core.primal_weights, self.dtype.type(self.problem.intercept_scaling)
         losses = 0.0
         for first, rows in self._row_blocks(self.rows):
