@@ -89,7 +89,7 @@ namespace row_store_detail {
 
 // rank: (n_cols,) new numbers of the columns, by descending frequency.
 template <typename T, typename I>
-void number_columns(const CsrView<T, I> &X, RowStore &store, std::vector<int64_t> &rank) {
+void number_columns(const CsrView<T, I> &X, RowStore &store, std::vector<uint32_t> &rank) {
     std::vector<int64_t> frequency(X.n_cols, 0);
     for (int64_t k = 0; k < int64_t{X.indptr[X.n_rows]}; ++k) ++frequency[X.indices[k]];
     const int64_t most = X.n_cols == 0 ? 0 : *std::max_element(frequency.begin(), frequency.end());
@@ -100,7 +100,7 @@ void number_columns(const CsrView<T, I> &X, RowStore &store, std::vector<int64_t
     sort_by(rareness, store.col_id);
     rank.resize(X.n_cols);
     for (int64_t k = 0; k < X.n_cols; ++k) {
-        rank[store.col_id[k]] = k;
+        rank[store.col_id[k]] = static_cast<uint32_t>(k);
         store.n_used += frequency[k] > 0;
     }
 }
@@ -108,12 +108,12 @@ void number_columns(const CsrView<T, I> &X, RowStore &store, std::vector<int64_t
 // Rows of equal length are sorted by their rarest column: neighbours are similar, so lines of a table are reused while
 // they are in the cache (a pass is 8 % faster on yso-finna-en).
 template <typename T, typename I>
-void number_rows(const CsrView<T, I> &X, const std::vector<int64_t> &rank, RowStore &store) {
+void number_rows(const CsrView<T, I> &X, const std::vector<uint32_t> &rank, RowStore &store) {
     std::vector<int64_t> length(X.n_rows), rarest(X.n_rows, 0);
     for (int64_t i = 0; i < X.n_rows; ++i) {
         length[i] = X.indptr[i + 1] - X.indptr[i];
         for (int64_t k = X.indptr[i]; k < int64_t{X.indptr[i + 1]}; ++k) {
-            rarest[i] = std::max(rarest[i], rank[X.indices[k]]);
+            rarest[i] = std::max<int64_t>(rarest[i], rank[X.indices[k]]);
         }
     }
     store.row_id.resize(X.n_rows);
@@ -125,11 +125,28 @@ void number_rows(const CsrView<T, I> &X, const std::vector<int64_t> &rank, RowSt
 }
 
 // Sorts keys by their upper 32 bits, which are below `limit`. Long rows are sorted by digits of 8 bits (on rows of 200
-// entries this takes a quarter of the time of std::sort).
-inline void sort_keys(std::vector<uint64_t> &keys, std::vector<uint64_t> &scratch, uint64_t limit) {
-    constexpr size_t LONG = 48;
-    if (keys.size() < LONG) return std::sort(keys.begin(), keys.end());
+// entries this takes a quarter of the time of std::sort). In rows of medium length without repeated columns, each key
+// goes to the place given by the number of smaller columns: a third of the time on rows of 33 entries, because it takes
+// no branches; on rows of 10, std::sort is faster.
+inline void sort_keys(std::vector<uint64_t> &keys, std::vector<uint64_t> &scratch, uint64_t limit, bool distinct) {
+    constexpr size_t LONG = 48, SHORT = 16, STEP = 8;
+    if (keys.size() < SHORT || (keys.size() < LONG && !distinct)) return std::sort(keys.begin(), keys.end());
     scratch.resize(keys.size());
+    if (keys.size() < LONG) {
+        uint32_t cols[LONG];
+        size_t n = 0;
+        for (uint64_t key : keys) cols[n++] = static_cast<uint32_t>(key >> 32);
+        while (n % STEP != 0) cols[n++] = ~0u;
+        for (uint64_t key : keys) {
+            const uint32_t col = static_cast<uint32_t>(key >> 32);
+            uint32_t smaller = 0;
+            for (size_t first = 0; first < n; first += STEP) {
+                for (size_t j = 0; j < STEP; ++j) smaller += cols[first + j] < col;
+            }
+            scratch[smaller] = key;
+        }
+        return keys.swap(scratch);
+    }
     for (int shift = 32; shift < 64 && (limit >> (shift - 32)) != 0; shift += 8) {
         uint32_t place[257] = {};
         for (uint64_t key : keys) ++place[(key >> shift & 255) + 1];
@@ -145,13 +162,16 @@ class RowReader {
     std::vector<std::pair<uint32_t, double>> row;
 
     template <typename T, typename I>
-    void read(const CsrView<T, I> &X, int64_t source, const std::vector<int64_t> &rank) {
+    void read(const CsrView<T, I> &X, int64_t source, const std::vector<uint32_t> &rank) {
         const int64_t begin = X.indptr[source], length = X.indptr[source + 1] - begin;
+        const I *cols = X.indices + begin;
+        bool ascending = true;
         keys_.resize(length);
         for (int64_t k = 0; k < length; ++k) {
-            keys_[k] = static_cast<uint64_t>(rank[X.indices[begin + k]]) << 32 | static_cast<uint64_t>(k);
+            keys_[k] = static_cast<uint64_t>(rank[cols[k]]) << 32 | static_cast<uint64_t>(k);
+            ascending &= k == 0 || cols[k - 1] < cols[k];
         }
-        sort_keys(keys_, scratch_, static_cast<uint64_t>(X.n_cols));
+        sort_keys(keys_, scratch_, static_cast<uint64_t>(X.n_cols), ascending);
         row.clear();
         for (uint64_t key : keys_) {
             const uint32_t col = static_cast<uint32_t>(key >> 32);
@@ -205,7 +225,7 @@ void for_row_ranges(int64_t n_rows, int n_threads, F body) {
 // Writes the rows in order, each where its entries would be if none were merged.  Sets: start, entries. Returns whether
 // float32 rounds some value; `lengths` (n_rows,) gets the numbers of entries after merging.
 template <typename T, typename I>
-bool fill_entries(const CsrView<T, I> &X, const std::vector<int64_t> &rank, int n_threads, RowStore &store,
+bool fill_entries(const CsrView<T, I> &X, const std::vector<uint32_t> &rank, int n_threads, RowStore &store,
                   std::vector<uint32_t> &lengths) {
     store.start.resize(X.n_rows + 1);
     for (int64_t i = 0; i < X.n_rows; ++i) {
@@ -245,7 +265,7 @@ inline void close_gaps(const std::vector<uint32_t> &lengths, RowStore &store) {
 
 // Sets: exact.
 template <typename T, typename I>
-void fill_exact(const CsrView<T, I> &X, const std::vector<int64_t> &rank, int n_threads, RowStore &store) {
+void fill_exact(const CsrView<T, I> &X, const std::vector<uint32_t> &rank, int n_threads, RowStore &store) {
     store.exact.resize(store.nnz());
     for_row_ranges(X.n_rows, n_threads, [&](int64_t first, int64_t last) {
         RowReader reader;
@@ -289,7 +309,7 @@ RowStore build_row_store(const CsrView<T, I> &X, const double *row_weight, doubl
     RowStore store;
     store.n_rows = X.n_rows;
     store.n_cols = X.n_cols;
-    std::vector<int64_t> rank;
+    std::vector<uint32_t> rank;
     row_store_detail::number_columns(X, store, rank);
     row_store_detail::number_rows(X, rank, store);
     std::vector<uint32_t> lengths(X.n_rows);

@@ -1,6 +1,7 @@
 // The fast one-vs-all solver: every path on small random data. Its rule and bounds are recomputed here.
 #include <cmath>
 #include <cstdint>
+#include <map>
 #include <vector>
 
 #include "check.hpp"
@@ -78,6 +79,37 @@ void check_parts(const TestRows &d, int64_t cut, bool indexed = false) {
     }
 }
 
+// Rows of every length, with ascending columns or with columns in any order, some of them repeated, are in the store
+// with ascending columns and the sums of their values.
+void check_row_store(bool ascending) {
+    constexpr int LONGEST = 70, N_COLS = 997;
+    std::vector<float> data;
+    std::vector<int32_t> indices, indptr{0};
+    std::vector<std::map<int32_t, double>> expected;
+    for (int length = 0; length <= LONGEST; ++length) {
+        std::map<int32_t, double> row;
+        for (int k = 0; k < length; ++k) {
+            const int32_t col = ascending ? 14 * k + (k * length) % 14 : (k * k * 31 + 7 * length) % N_COLS;
+            indices.push_back(col);
+            data.push_back(static_cast<float>(k + 1));
+            row[col] += k + 1;
+        }
+        indptr.push_back(static_cast<int32_t>(indices.size()));
+        expected.push_back(row);
+    }
+    const std::vector<double> row_weight(LONGEST + 1, 1.0);
+    const CsrView<float, int32_t> X{data.data(), indices.data(), indptr.data(), LONGEST + 1, N_COLS};
+    const RowStore store = build_row_store(X, row_weight.data());
+    for (int64_t i = 0; i <= LONGEST; ++i) {
+        std::map<int32_t, double> row;
+        for (int64_t k = store.start[i]; k < store.start[i + 1]; ++k) {
+            CHECK(k == store.start[i] || store.entries[k - 1].col < store.entries[k].col);
+            row[static_cast<int32_t>(store.col_id[store.entries[k].col])] = store.entries[k].val;
+        }
+        CHECK(row == expected[store.row_id[i]]);
+    }
+}
+
 // Every row of a pass can be read, whether its copy had room or not.
 void check_copies(int64_t n_rows) {
     const TestRows d = make_data(n_rows, 50, {});
@@ -107,6 +139,8 @@ void check_copies(int64_t n_rows) {
 }  // namespace
 
 int main() {
+    check_row_store(true);
+    check_row_store(false);
     check_copies(3000);                  // 16,000 entries
     check_copies(COPY_LIMIT / 5 + 999);  // a few more than have room
     const TestRows rare = make_data(9000, 400, {0.0, 0.0005, 0.001, 0.002, 0.003, 0.003, 0.9999, 1.0});
