@@ -103,7 +103,7 @@ class BatchPass {
           kernels_(kernels),
           slack_(slack),
           table_(aligned_array<int16_t>(store.n_cols * SCAN_LANES)),
-          copies_(SCAN_LANES * (COPY_LIMIT + COPY_STEP)) {
+          copies_(untouched_array<RowEntry>(SCAN_LANES * (COPY_LIMIT + COPY_STEP))) {
         for (int lane = 0; lane < SCAN_LANES; ++lane) {
             emitted_.emplace_back(static_cast<size_t>(store.n_rows) + 1);
             args_.limit[lane] = std::numeric_limits<float>::infinity();
@@ -153,7 +153,7 @@ class BatchPass {
         std::fill_n(args_.copied, SCAN_LANES, 0u);
         for (int lane = 0; lane < SCAN_LANES; ++lane) {
             args_.out[lane] = emitted_[lane].data();
-            args_.copies[lane] = copies_.data() + lane * (COPY_LIMIT + COPY_STEP);
+            args_.copies[lane] = copies_.get() + lane * (COPY_LIMIT + COPY_STEP);
             args_.room[lane] = COPY_LIMIT;
         }
         kernels_.scan(args_, 0, store_.n_rows);
@@ -164,7 +164,7 @@ class BatchPass {
     }
 
     Emission emitted(int lane) const {
-        return {emitted_[lane].data(), n_emitted_[lane], copies_.data() + lane * (COPY_LIMIT + COPY_STEP)};
+        return {emitted_[lane].data(), n_emitted_[lane], copies_.get() + lane * (COPY_LIMIT + COPY_STEP)};
     }
 
   private:
@@ -175,7 +175,7 @@ class BatchPass {
     AlignedArray<int16_t> table_;
     std::vector<uint32_t> written_[SCAN_LANES];
     std::vector<ReservedArray<EmittedRow>> emitted_;  // (n_rows + 1,) per lane
-    ReservedArray<RowEntry> copies_;                  // COPY_LIMIT + COPY_STEP per lane
+    AlignedArray<RowEntry> copies_;                   // COPY_LIMIT + COPY_STEP per lane
     int64_t n_emitted_[SCAN_LANES] = {};
     ScanArgs args_{};
 

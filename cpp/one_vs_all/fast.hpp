@@ -215,6 +215,9 @@ class FastOneVsAll {
         std::unique_ptr<LabelScheduler> scheduler_;
     };
 
+    // Kept from the pilot labels to the others: new memory costs time.
+    std::vector<std::unique_ptr<Worker>> workers_;
+
     // Sets: labels_, start_. Resets what is finished and the usual intercept.
     void take_labels(const LabelBlock &labels, const WeightsView &start) {
         labels_ = labels;
@@ -265,8 +268,10 @@ class FastOneVsAll {
         if (n_frequent > 0 && !frequent.whole && long_rows && directions_ == nullptr) {
             directions_ = std::make_unique<const SharedDirections>(find_shared_directions(store_, shared_.kernels));
         }
+        workers_.resize(std::max<size_t>(workers_.size(), n_threads));
         parallel_for(n_threads, n_threads, [&](int, int64_t number) {
-            Worker worker(shared_);
+            if (!workers_[number]) workers_[number] = std::make_unique<Worker>(shared_);
+            Worker &worker = *workers_[number];
             // The lanes of every batch run empty at its end, so only as many workers run batches as can fill their
             // lanes several times. The other labels come last, because they are smaller pieces.
             const bool batches = number == 0 || n_frequent >= (number + 1) * FULL_BATCHES * LANES;

@@ -14,7 +14,7 @@ labels, solved anywhere, gets the weights that it has in the whole fit.
 
 Weights are stored in float32 and, when pruned, never dense. Memory: X once more as (column, value) pairs of 8 bytes,
 4 bytes per value for the index, the model, 200 bytes per label, and a work area per thread of about 150 bytes per
-feature, 16 bytes per row near a margin and at most 6 MB for copies of such rows; frequent labels add 460 bytes per
+feature, 16 bytes per row near a margin and 8 MB for copies of such rows; frequent labels add 460 bytes per
 feature and 710 bytes per row.
 """
 
