@@ -46,11 +46,15 @@ struct BatchLoss<SquaredHinge> {
     static auto gradient(const VectorKernels &kernels, bool shared) { return kernels.batch_gradient[shared]; }
 };
 
-constexpr double BATCH_RULE_SHARE = 0.5;  // of the stop rule
-constexpr double BATCH_GAP_SHARE = 0.9;   // of gap_tol, for ½‖g‖² / f; the rest is for the step of the intercept
-constexpr int BATCH_MAX_ITER = 150;       // most labels take 10 to 40; Newton is better for the others
-constexpr int64_t BATCH_ROWS = 512;       // rows between two flushes of float32 sums
-constexpr int REFILL_LANES = 2;           // free lanes before new labels are taken
+// Of the stop rule, for both losses. The float32 gradient is accurate, and the certificate moves the intercept to its
+// optimum: with 0.9, no certificate on pypi-topics and npm-keywords misses the rule, and 6 to 7 % of the iterations are
+// saved compared with 0.5. With 0.8, none of the logistic loss on rcv1v2-subsets and generated text misses it, and 7 %
+// of the iterations on rcv1v2-subsets are saved; 0.9 and 0.95 save 1 % more, but one label then misses its gap.
+constexpr double BATCH_RULE_SHARE = 0.8;
+constexpr double BATCH_GAP_SHARE = 0.9;  // of gap_tol, for ½‖g‖² / f; the rest is for the step of the intercept
+constexpr int BATCH_MAX_ITER = 150;      // most labels take 10 to 40; Newton is better for the others
+constexpr int64_t BATCH_ROWS = 512;      // rows between two flushes of float32 sums
+constexpr int REFILL_LANES = 2;          // free lanes before new labels are taken
 constexpr float WIDE_REACH = 1e30f;
 // Rows that take part in a search: all (or a sample) in the first; those within a share of the largest move in the
 // second, when no step along −g is known yet; then those within a smaller share plus their own moves along z and p.

@@ -27,7 +27,7 @@ from widemargin.problems.losses import Floats
 __all__ = ["BatchStep", "batch_step", "feature_spread", "near_rows", "shared_directions", "solve_by_subspace"]
 
 # Values and reasons: cpp/one_vs_all/batch_search.hpp.
-BATCH_RULE_SHARE = 0.5
+BATCH_RULE_SHARE = 0.8
 BATCH_GAP_SHARE = 0.9
 BATCH_MAX_ITER = 150
 DIAGONAL_SHARE = 0.15

@@ -18,7 +18,7 @@ from widemargin.problems.losses import Floats
 __all__ = ["solve_by_logistic_search"]
 
 # Values and reasons: cpp/one_vs_all/logistic_search.hpp, batch_search.hpp and subspace_search.hpp.
-LOGISTIC_RULE_SHARE = 0.8
+BATCH_RULE_SHARE = 0.8
 BATCH_GAP_SHARE = 0.9
 BATCH_MAX_ITER = 150
 VALUE_ROUNDING = 1e-6
@@ -58,7 +58,7 @@ def solve_by_logistic_search(problem: BinaryProblem, rule: float, gap_tol: float
         rose = not value <= (1.0 + VALUE_ROUNDING) * old_value
         careful = careful or rose
         gg = lane.gg * (1.0 - back)
-        short = np.sqrt(gg + slope**2) <= LOGISTIC_RULE_SHARE * rule
+        short = np.sqrt(gg + slope**2) <= BATCH_RULE_SHARE * rule
         if not rose and short and 0.5 * gg <= BATCH_GAP_SHARE * gap_tol * value:
             break
     # One Newton step of the intercept, whose derivative is nearly linear between the last two iterates.
