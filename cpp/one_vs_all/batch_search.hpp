@@ -37,15 +37,6 @@
 
 namespace widemargin {
 
-// What the batched subspace search needs to know about a loss, in addition to its kernels.
-template <class Loss>
-struct BatchLoss;
-template <>
-struct BatchLoss<SquaredHinge> {
-    static double start_bias(double share) { return 2 * share - 1; }
-    static auto gradient(const VectorKernels &kernels, bool shared) { return kernels.batch_gradient[shared]; }
-};
-
 // Of the stop rule, for both losses. The float32 gradient is accurate, and the certificate moves the intercept to its
 // optimum: with 0.9, no certificate on pypi-topics and npm-keywords misses the rule, and 6 to 7 % of the iterations are
 // saved compared with 0.5. With 0.8, none of the logistic loss on rcv1v2-subsets and generated text misses it, and 7 %
@@ -65,7 +56,62 @@ constexpr double DIAGONAL_SHARE = 0.15;    // of the Hessian's estimated diagona
 constexpr double NEGLIGIBLE_SHARE = 0.04;  // relative to the root mean square of the gradient
 constexpr double NEVER = 1e300;
 
-template <class Loss = SquaredHinge>
+template <class F>
+void for_blocks_of_rows(const RowStore &store, F body) {
+    for (int64_t begin = 0; begin < store.n_rows; begin += BATCH_ROWS) {
+        body(begin, std::min(store.n_rows, begin + BATCH_ROWS));
+    }
+}
+
+// mean = Σ c x / Σ c, spread = Σ c x² − (Σ c x)² / Σ c, and the scores of the rows, mean · x.
+struct RowMeans {
+    std::vector<float> mean, spread, scores;
+    double total_cost = 0, squared_norm = 0;  // Σ c, ‖mean‖²
+};
+
+// Without the mean, it is zero.
+inline RowMeans measure_rows(const RowStore &store, const VectorKernels &kernels, bool with_mean = true) {
+    const std::vector<float> none(store.n_cols, 0.0f);
+    RowMeans rows{none, none, std::vector<float>(store.n_rows, 0.0f)};
+    std::vector<double> sum(store.n_cols, 0.0), squares(store.n_cols, 0.0);
+    for (int64_t i = 0; i < store.n_rows; ++i) {
+        rows.total_cost += store.weight[i];
+        for (int64_t k = store.start[i]; k < store.start[i + 1]; ++k) {
+            const double x = store.entries[k].val, cx = store.weight[i] * x;
+            sum[store.entries[k].col] += cx;
+            squares[store.entries[k].col] += cx * x;
+        }
+    }
+    for (int64_t k = 0; k < store.n_cols && rows.total_cost > 0; ++k) {
+        rows.spread[k] = static_cast<float>(std::max(0.0, squares[k] - sum[k] * sum[k] / rows.total_cost));
+        if (with_mean) rows.mean[k] = static_cast<float>(sum[k] / rows.total_cost);
+        rows.squared_norm += static_cast<double>(rows.mean[k]) * rows.mean[k];
+    }
+    if (with_mean) {
+        kernels.row_dots(store.n_rows, store.start.data(), store.entries.get(), rows.mean.data(), rows.scores.data());
+    }
+    return rows;
+}
+
+// The weights of a lane, `back` of its last step taken back; gg = ‖g_w‖². Drops weights of columns that are no longer
+// in any active row: even if all were dropped, ‖g‖ would change by at most 4 %.
+inline LabelWeights lane_weights(const RowStore &store, const LaneTables &tables, int lane, float back, double gg) {
+    const double least = NEGLIGIBLE_SHARE * std::sqrt(gg / std::max<double>(1, static_cast<double>(store.n_used)));
+    LabelWeights out;
+    out.cols.resize(store.n_used);
+    out.vals.resize(store.n_used);
+    size_t count = 0;
+    for (int64_t k = 0; k < store.n_used; ++k) {
+        const float w = tables.W[k * LANES + lane] - back * tables.P[k * LANES + lane];
+        out.cols[count] = static_cast<uint32_t>(k);
+        out.vals[count] = w;
+        count += std::abs(w) > least;
+    }
+    out.cols.resize(count);
+    out.vals.resize(count);
+    return out;
+}
+
 class BatchSubspace {
   public:
     // shared: null if the labels share no directions.
@@ -73,9 +119,7 @@ class BatchSubspace {
         : store_(store),
           kernels_(kernels),
           shared_(shared),
-          mean_row_(store.n_cols, 0.0f),
-          spread_(store.n_cols, 0.0f),
-          mean_scores_(store.n_rows, 0.0f),
+          rows_(measure_rows(store, kernels, shared == nullptr)),
           signs_(store.n_rows, 0),
           args_{} {
         LaneTables &t = tables_;
@@ -84,7 +128,6 @@ class BatchSubspace {
         const int64_t near_rows = (store.n_rows + LANES) / LANES * LANES;
         for (AlignedFloats &near : near_) near = untouched_array<float>(NEAR_ARRAYS * near_rows);
         args_.sample_stride = std::max<int64_t>(1, store.n_rows / SAMPLE_OF_ROWS);
-        measure_rows();
     }
 
     // next(Candidate &): false when no label is left. done(Candidate &&): a label whose weights have yet to be checked.
@@ -120,8 +163,7 @@ class BatchSubspace {
     const RowStore &store_;
     const VectorKernels &kernels_;
     const SharedDirections *shared_;
-    std::vector<float> mean_row_, spread_, mean_scores_;
-    double total_cost_ = 0, mean_norm_ = 0;  // mean_norm_ = ‖mean row‖²
+    const RowMeans rows_;
     std::vector<uint16_t> signs_;
     LaneTables tables_;
     Lane lanes_[LANES];
@@ -132,28 +174,6 @@ class BatchSubspace {
 
     int n_free() const {
         return static_cast<int>(std::count_if(lanes_, lanes_ + LANES, [](const Lane &lane) { return !lane.busy; }));
-    }
-
-    // mean_row = Σ c x / Σ c, spread = Σ c x² − (Σ c x)² / Σ c.  Sets: these, total_cost_, mean_norm_, mean_scores_.
-    void measure_rows() {
-        std::vector<double> sum(store_.n_cols, 0.0), squares(store_.n_cols, 0.0);
-        for (int64_t i = 0; i < store_.n_rows; ++i) {
-            total_cost_ += store_.weight[i];
-            for (int64_t k = store_.start[i]; k < store_.start[i + 1]; ++k) {
-                const double x = store_.entries[k].val, cx = store_.weight[i] * x;
-                sum[store_.entries[k].col] += cx;
-                squares[store_.entries[k].col] += cx * x;
-            }
-        }
-        for (int64_t k = 0; k < store_.n_cols && total_cost_ > 0; ++k) {
-            spread_[k] = static_cast<float>(std::max(0.0, squares[k] - sum[k] * sum[k] / total_cost_));
-            if (shares()) continue;
-            mean_row_[k] = static_cast<float>(sum[k] / total_cost_);
-            mean_norm_ += static_cast<double>(mean_row_[k]) * mean_row_[k];
-        }
-        if (shares()) return;
-        kernels_.row_dots(store_.n_rows, store_.start.data(), store_.entries.get(), mean_row_.data(),
-                          mean_scores_.data());
     }
 
     // Takes labels for all free lanes; false when there are no more.
@@ -174,12 +194,12 @@ class BatchSubspace {
             keep &= ~(1u << lane);
             bias[lane] = lanes_[lane].bias;
         }
-        const float *mean_row = shares() ? nullptr : mean_row_.data();
+        const float *mean_row = shares() ? nullptr : rows_.mean.data();
         kernels_.set_lanes(store_.n_used, keep, nullptr, none, tables_.W.get());
         kernels_.set_lanes(store_.n_used, keep, mean_row, none, tables_.P.get());
         kernels_.set_lanes(store_.n_used, keep, nullptr, none, tables_.Z.get());
         kernels_.set_lanes(store_.n_rows, keep, nullptr, bias, tables_.S.get());
-        kernels_.set_lanes(store_.n_rows, keep, shares() ? nullptr : mean_scores_.data(), none, tables_.SP.get());
+        kernels_.set_lanes(store_.n_rows, keep, shares() ? nullptr : rows_.scores.data(), none, tables_.SP.get());
         for (int lane : fresh) set_first_direction(lane);
         FeatureArgs args{};
         args.n_cols = store_.n_used;
@@ -202,7 +222,7 @@ class BatchSubspace {
         state.iteration = 0;
         state.candidate.n_iter = 0;
         const double share = static_cast<double>(label.positives.size()) / static_cast<double>(store_.n_rows);
-        const double bias = state.candidate.carried ? state.candidate.weights.bias : BatchLoss<Loss>::start_bias(share);
+        const double bias = state.candidate.carried ? state.candidate.weights.bias : 2 * share - 1;
         state.bias = label.has_bias ? static_cast<float>(bias) : 0.0f;
         for (uint32_t i : label.positives) signs_[i] = static_cast<uint16_t>(signs_[i] | (1u << lane));
         args_.positive_factor[lane] = static_cast<float>(label.positive_factor);
@@ -225,7 +245,7 @@ class BatchSubspace {
             }
         }
         state.products = SubspaceProducts{};
-        state.products.pp = mean_norm_;
+        state.products.pp = rows_.squared_norm;
         state.products.bias_penalty = state.candidate.label.bias_penalty;
     }
 
@@ -247,9 +267,8 @@ class BatchSubspace {
             args_.search_factor[lane] =
                 args_.negative_factor[lane] * (sampled ? static_cast<float>(args_.sample_stride) : 1.0f);
         }
-        for (int64_t begin = 0; begin < store_.n_rows; begin += BATCH_ROWS) {
-            kernels_.batch_dots[shares()](args_, begin, std::min(store_.n_rows, begin + BATCH_ROWS));
-        }
+        for_blocks_of_rows(store_,
+                           [&](int64_t begin, int64_t end) { kernels_.batch_dots[shares()](args_, begin, end); });
     }
 
     template <int N>
@@ -301,9 +320,8 @@ class BatchSubspace {
             for (int j = 0; j < MAX_DIRECTIONS; ++j) args_.theta[j][lane] = lanes_[lane].theta[j];
             args_.loss[lane] = args_.bias_sum[lane] = args_.curvature[lane] = args_.largest_move[lane] = 0;
         }
-        for (int64_t begin = 0; begin < store_.n_rows; begin += BATCH_ROWS) {
-            BatchLoss<Loss>::gradient(kernels_, shares())(args_, begin, std::min(store_.n_rows, begin + BATCH_ROWS));
-        }
+        for_blocks_of_rows(store_,
+                           [&](int64_t begin, int64_t end) { kernels_.batch_gradient[shares()](args_, begin, end); });
         for (int lane = 0; lane < LANES; ++lane) {
             Lane &state = lanes_[lane];
             state.loss = args_.loss[lane];
@@ -320,12 +338,12 @@ class BatchSubspace {
     void features() {
         FeatureArgs args{};
         args.n_cols = store_.n_used;
-        args.spread = spread_.data();
+        args.spread = rows_.spread.data();
         if (shares()) args.shared = shared_->columns.data();
         tables_.connect(args);
         std::copy(&args_.theta[0][0], &args_.theta[0][0] + MAX_DIRECTIONS * LANES, &args.theta[0][0]);
         for (int lane = 0; lane < LANES; ++lane) {
-            const double share = total_cost_ > 0 ? lanes_[lane].curvature / total_cost_ : 0.0;
+            const double share = rows_.total_cost > 0 ? lanes_[lane].curvature / rows_.total_cost : 0.0;
             args.scaling[lane] = static_cast<float>(DIAGONAL_SHARE * share);
         }
         kernels_.batch_features[shares()](args);
@@ -363,22 +381,8 @@ class BatchSubspace {
     Candidate take_out(int lane) {
         Lane &state = lanes_[lane];
         Candidate out = std::move(state.candidate);
-        out.weights = LabelWeights{};
-        out.weights.cols.resize(store_.n_used);
-        out.weights.vals.resize(store_.n_used);
         const float back = static_cast<float>(state.step_back());
-        // Drops weights of columns that are no longer in any active row: even if all were dropped, ‖g‖ would change by
-        // at most 4 %.
-        const double least = NEGLIGIBLE_SHARE * std::sqrt(state.gg / std::max<double>(1, store_.n_used));
-        size_t count = 0;
-        for (int64_t k = 0; k < store_.n_used; ++k) {
-            const float w = tables_.W[k * LANES + lane] - back * tables_.P[k * LANES + lane];
-            out.weights.cols[count] = static_cast<uint32_t>(k);
-            out.weights.vals[count] = w;
-            count += std::abs(w) > least;
-        }
-        out.weights.cols.resize(count);
-        out.weights.vals.resize(count);
+        out.weights = lane_weights(store_, tables_, lane, back, state.gg);
         out.weights.bias = state.bias - back * state.theta[3];
         out.n_iter = state.iteration;
         out.solved = true;

@@ -301,7 +301,7 @@ class FastOneVsAll {
     void run_batches(LabelQueue &queue, Worker &worker) {
         if (queue.empty()) return;
         std::vector<Candidate> waiting;
-        BatchSubspace<SquaredHinge> batch(store_, shared_.kernels, directions_.get());
+        BatchSubspace batch(store_, shared_.kernels, directions_.get());
         BatchCertificate certificate(store_, shared_.kernels, options_.prune);
         auto check = [&] {
             certificate.run([&](Candidate &&c, const LabelBounds &bounds) {

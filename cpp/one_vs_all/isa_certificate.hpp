@@ -16,6 +16,7 @@ typedef int32_t FM __attribute__((vector_size(2 * WIDEMARGIN_ISA_WIDTH), may_ali
 WIDEMARGIN_INLINE D load_doubles(const double *p) { return *reinterpret_cast<const D *>(p); }
 WIDEMARGIN_INLINE void store_doubles(double *p, D v) { *reinterpret_cast<D *>(p) = v; }
 WIDEMARGIN_INLINE F load_half(const float *p) { return *reinterpret_cast<const F *>(p); }
+WIDEMARGIN_INLINE D splat_doubles(double x) { return x - D{}; }
 WIDEMARGIN_INLINE D to_doubles(F v) { return __builtin_convertvector(v, D); }
 WIDEMARGIN_INLINE D pick(DM m, D yes, D no) {
     return reinterpret_cast<D>((m & reinterpret_cast<DM>(yes)) | (~m & reinterpret_cast<DM>(no)));
@@ -82,7 +83,7 @@ struct RowSide {
 };
 WIDEMARGIN_INLINE RowSide side_of(const CheckArgs &args, int64_t i, int part) {
     const DM positive = half_mask(args.signs[i], part);
-    const D one = 1.0 - D{};
+    const D one = splat_doubles(1.0);
     return {pick(positive, one, -one), args.weight[i] * pick(positive, load_doubles(args.positive_factor + part * HALF),
                                                              load_doubles(args.negative_factor + part * HALF))};
 }

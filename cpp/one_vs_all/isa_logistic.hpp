@@ -1,6 +1,7 @@
 // The logistic loss for up to LANES labels at once: passes of the subspace search, and the certificate in float64.
-// Included by one_vs_all/isa_kernels.hpp once per instruction set, so there is no #pragma once. Twins:
-// tests/reference/subspace_search.py and logistic_certificate.py.
+// Included by one_vs_all/isa_kernels.hpp once per instruction set, so there is no #pragma once, and after
+// isa_certificate.hpp, which has the vectors of doubles. Twins: tests/reference/subspace_search.py and
+// logistic_certificate.py.
 
 namespace widemargin {
 namespace WIDEMARGIN_ISA_NAME {
@@ -77,49 +78,22 @@ static void logistic_dots(const BatchArgs &args, int64_t begin, int64_t end, uin
     }
 }
 
-// Vectors of doubles; a line of LANES of them has WIDE_PARTS.
-constexpr int WIDE_WIDTH = WIDTH / 2, WIDE_PARTS = LANES / WIDE_WIDTH;
-typedef double Wide __attribute__((vector_size(4 * WIDEMARGIN_ISA_WIDTH), may_alias));
-typedef int64_t WideM __attribute__((vector_size(4 * WIDEMARGIN_ISA_WIDTH), may_alias));
-typedef float Narrow __attribute__((vector_size(2 * WIDEMARGIN_ISA_WIDTH), may_alias));
-typedef int32_t NarrowM __attribute__((vector_size(2 * WIDEMARGIN_ISA_WIDTH), may_alias));
-
-WIDEMARGIN_INLINE Wide load_wide(const double *p) { return *reinterpret_cast<const Wide *>(p); }
-WIDEMARGIN_INLINE void store_wide(double *p, Wide v) { *reinterpret_cast<Wide *>(p) = v; }
-WIDEMARGIN_INLINE Narrow load_narrow(const float *p) { return *reinterpret_cast<const Narrow *>(p); }
-WIDEMARGIN_INLINE Wide widen(Narrow v) { return __builtin_convertvector(v, Wide); }
-// The weights that pruning keeps, else 0.
-WIDEMARGIN_INLINE Narrow kept_narrow(Narrow w, float least) {
-    const NarrowM bits = reinterpret_cast<NarrowM>(w);
-    return reinterpret_cast<Narrow>(bits & (reinterpret_cast<Narrow>(bits & 0x7fffffff) >= least));
-}
-WIDEMARGIN_INLINE Wide splat_wide(double x) { return x - Wide{}; }
-WIDEMARGIN_INLINE Wide blend_wide(WideM m, Wide yes, Wide no) {
-    return reinterpret_cast<Wide>((m & reinterpret_cast<WideM>(yes)) | (~m & reinterpret_cast<WideM>(no)));
-}
-// all ones in the lanes of this part whose bit is set
-WIDEMARGIN_INLINE WideM wide_lane_mask(uint32_t bits, int part) {
-    WideM lane;
-    for (int k = 0; k < WIDE_WIDTH; ++k) lane[k] = int64_t{1} << k;
-    return (lane & (WideM{} + static_cast<int64_t>(bits >> (part * WIDE_WIDTH)))) != 0;
-}
-
 // e^x for x ≤ 0, as in simd/exp_in_place.hpp: accurate to 2 units in the last place, x below −708 is clamped.
-WIDEMARGIN_INLINE Wide exp_negative_wide(Wide x) {
+WIDEMARGIN_INLINE D exp_negative_doubles(D x) {
     using E = ExpDouble;
-    x = blend_wide(x > E::lowest, x, splat_wide(E::lowest));
-    const Wide shifted = x * E::log2e + E::shifter, k = shifted - E::shifter;
-    const Wide r = (x - k * E::high) - k * E::low;
-    Wide p = splat_wide(INVERSE_FACTORIAL[E::degree]);
+    x = pick(x > E::lowest, x, splat_doubles(E::lowest));
+    const D shifted = x * E::log2e + E::shifter, k = shifted - E::shifter;
+    const D r = (x - k * E::high) - k * E::low;
+    D p = splat_doubles(INVERSE_FACTORIAL[E::degree]);
     for (int d = E::degree - 1; d >= 0; --d) p = p * r + INVERSE_FACTORIAL[d];
-    return reinterpret_cast<Wide>(reinterpret_cast<WideM>(p) + (reinterpret_cast<WideM>(shifted) << E::mantissa));
+    return reinterpret_cast<D>(reinterpret_cast<DM>(p) + (reinterpret_cast<DM>(shifted) << E::mantissa));
 }
 
 // log(1 + e) = 2 artanh(t), t = e / (2 + e) ≤ ⅓, as in log1p_unit; the first term that is left out is below 1e-17 t.
-WIDEMARGIN_INLINE Wide log1p_unit_wide(Wide e) {
+WIDEMARGIN_INLINE D log1p_unit_doubles(D e) {
     constexpr int LAST_POWER = 33;
-    const Wide t = e / (2.0 + e), q = t * t;
-    Wide p = splat_wide(2.0 / LAST_POWER);
+    const D t = e / (2.0 + e), q = t * t;
+    D p = splat_doubles(2.0 / LAST_POWER);
     for (int power = LAST_POWER - 2; power > 0; power -= 2) p = p * q + 2.0 / power;
     return t * p;
 }
@@ -128,24 +102,24 @@ WIDEMARGIN_INLINE Wide log1p_unit_wide(Wide e) {
 // do not overflow, and the rounding of a factor (2⁻⁵³) is negligible even where e is small, because it is absolute.
 template <bool UNIFORM>
 struct LogSum {
-    Wide value[WIDE_PARTS], product[WIDE_PARTS];
+    D value[HALVES], product[HALVES];
 
     WIDEMARGIN_INLINE void clear(LogSum &sum) {
-        for (int part = 0; part < WIDE_PARTS; ++part) {
-            sum.value[part] = Wide{};
-            sum.product[part] = splat_wide(1.0);
+        for (int part = 0; part < HALVES; ++part) {
+            sum.value[part] = D{};
+            sum.product[part] = splat_doubles(1.0);
         }
     }
     // Only where `counts`.
-    WIDEMARGIN_INLINE void add(LogSum &sum, int part, Wide cost, Wide e, WideM counts) {
+    WIDEMARGIN_INLINE void add(LogSum &sum, int part, D cost, D e, DM counts) {
         if (UNIFORM) {
-            sum.product[part] *= blend_wide(counts, 1.0 + e, splat_wide(1.0));
+            sum.product[part] *= pick(counts, 1.0 + e, splat_doubles(1.0));
         } else {
-            sum.value[part] += blend_wide(counts, cost * log1p_unit_wide(e), Wide{});
+            sum.value[part] += pick(counts, cost * log1p_unit_doubles(e), D{});
         }
     }
     WIDEMARGIN_INLINE double lane(const LogSum &sum, int lane, double cost) {
-        const int part = lane / WIDE_WIDTH, k = lane % WIDE_WIDTH;
+        const int part = lane / HALF, k = lane % HALF;
         return UNIFORM ? cost * std::log(sum.product[part][k]) : sum.value[part][k];
     }
 };
@@ -155,26 +129,25 @@ constexpr int64_t CERTIFICATE_AHEAD = 24;
 
 // Scores of row i for all weights and for those that are kept, without intercepts.
 template <class Value>
-WIDEMARGIN_INLINE void score_line(const CertificateArgs &args, int64_t i, Value value, Wide *all, Wide *kept) {
-    for (int part = 0; part < WIDE_PARTS; ++part) all[part] = kept[part] = Wide{};
+WIDEMARGIN_INLINE void score_line(const CertificateArgs &args, int64_t i, Value value, D *all, D *kept) {
+    for (int part = 0; part < HALVES; ++part) all[part] = kept[part] = D{};
     for (int64_t k = args.start[i]; k < args.start[i + 1]; ++k) {
         const size_t later = args.entries[k + CERTIFICATE_AHEAD].col;
         __builtin_prefetch(args.W + later * LANES);
         __builtin_prefetch(args.U + later * LANES, 1);
         __builtin_prefetch(args.U + later * LANES + LANES / 2, 1);
         const float *w = args.W + static_cast<size_t>(args.entries[k].col) * LANES;
-        const Wide x = splat_wide(value(k));
-        for (int part = 0; part < WIDE_PARTS; ++part) {
-            const Narrow half = load_narrow(w + part * WIDE_WIDTH);
-            all[part] += x * widen(half);
-            kept[part] += x * widen(kept_narrow(half, args.least_kept));
+        const D x = splat_doubles(value(k));
+        for (int part = 0; part < HALVES; ++part) {
+            const F half = load_half(w + part * HALF);
+            all[part] += x * to_doubles(half);
+            kept[part] += x * to_doubles(kept_half(half, args.least_kept));
         }
     }
 }
 
 struct CertificateSums {
-    Wide alpha[WIDE_PARTS], entropy[WIDE_PARTS], curvature[WIDE_PARTS], odds[WIDE_PARTS], loss[WIDE_PARTS],
-        kept_loss[WIDE_PARTS];
+    D alpha[HALVES], entropy[HALVES], curvature[HALVES], odds[HALVES], loss[HALVES], kept_loss[HALVES];
 };
 
 // Adds up to FLUSH_ROWS rows, each as a negative of the lanes where it is not positive: m = −s,
@@ -186,19 +159,19 @@ WIDEMARGIN_INLINE void certify_block(CertificateArgs &args, int64_t begin, int64
     LogSum<UNIFORM>::clear(logs);
     LogSum<UNIFORM>::clear(kept_logs);
     for (int64_t i = begin; i < end; ++i) {
-        Wide all[WIDE_PARTS], kept[WIDE_PARTS], a[WIDE_PARTS];
+        D all[HALVES], kept[HALVES], a[HALVES];
         score_line(args, i, value, all, kept);
-        for (int part = 0; part < WIDE_PARTS; ++part) {
-            const Wide bias = load_wide(args.bias + part * WIDE_WIDTH);
-            const WideM negative = ~wide_lane_mask(args.signs[i], part);
-            const Wide cost = blend_wide(
-                negative, args.weight[UNIFORM ? 0 : i] * load_wide(args.negative_factor + part * WIDE_WIDTH), Wide{});
-            const Wide s = all[part] + bias, s_kept = kept[part] + bias;
-            const Wide over = blend_wide(s > 0.0, s, Wide{}), over_kept = blend_wide(s_kept > 0.0, s_kept, Wide{});
-            const Wide e = exp_negative_wide(s - 2.0 * over), inverse = 1.0 / (1.0 + e);
-            const Wide larger = inverse, smaller = e * inverse;  // σ and 1 − σ, in one order or the other
-            const Wide sigma = blend_wide(s > 0.0, larger, smaller), rest = blend_wide(s > 0.0, smaller, larger);
-            const Wide alpha = cost * sigma;
+        for (int part = 0; part < HALVES; ++part) {
+            const D bias = load_doubles(args.bias + part * HALF);
+            const DM negative = ~half_mask(args.signs[i], part);
+            const D cost =
+                pick(negative, args.weight[UNIFORM ? 0 : i] * load_doubles(args.negative_factor + part * HALF), D{});
+            const D s = all[part] + bias, s_kept = kept[part] + bias;
+            const D over = pick(s > 0.0, s, D{}), over_kept = pick(s_kept > 0.0, s_kept, D{});
+            const D e = exp_negative_doubles(s - 2.0 * over), inverse = 1.0 / (1.0 + e);
+            const D larger = inverse, smaller = e * inverse;  // σ and 1 − σ, in one order or the other
+            const D sigma = pick(s > 0.0, larger, smaller), rest = pick(s > 0.0, smaller, larger);
+            const D alpha = cost * sigma;
             sums.alpha[part] += alpha;
             sums.entropy[part] -= alpha * s;
             sums.curvature[part] += alpha * rest;
@@ -206,20 +179,20 @@ WIDEMARGIN_INLINE void certify_block(CertificateArgs &args, int64_t begin, int64
             sums.loss[part] += cost * over;
             sums.kept_loss[part] += cost * over_kept;
             LogSum<UNIFORM>::add(logs, part, cost, e, negative);
-            LogSum<UNIFORM>::add(kept_logs, part, cost, exp_negative_wide(s_kept - 2.0 * over_kept), negative);
+            LogSum<UNIFORM>::add(kept_logs, part, cost, exp_negative_doubles(s_kept - 2.0 * over_kept), negative);
             a[part] = -alpha;
         }
         for (int64_t k = args.start[i]; k < args.start[i + 1]; ++k) {
             double *u = args.U + static_cast<size_t>(args.entries[k].col) * LANES;
-            const Wide x = splat_wide(value(k));
-            for (int part = 0; part < WIDE_PARTS; ++part) {
-                double *at = u + part * WIDE_WIDTH;
-                store_wide(at, load_wide(at) + x * a[part]);
+            const D x = splat_doubles(value(k));
+            for (int part = 0; part < HALVES; ++part) {
+                double *at = u + part * HALF;
+                store_doubles(at, load_doubles(at) + x * a[part]);
             }
         }
     }
     for (int lane = 0; lane < LANES; ++lane) {
-        const int part = lane / WIDE_WIDTH, k = lane % WIDE_WIDTH;
+        const int part = lane / HALF, k = lane % HALF;
         const double cost = args.weight[0] * args.negative_factor[lane];
         const double loss = sums.loss[part][k] + LogSum<UNIFORM>::lane(logs, lane, cost);
         args.loss[lane] += loss;
@@ -249,18 +222,18 @@ static void logistic_certificate(CertificateArgs &args) {
 }
 
 static void certificate_columns(CertificateArgs &args) {
-    for (int part = 0; part < WIDE_PARTS; ++part) {
-        const int at = part * WIDE_WIDTH;
-        Wide sums[4] = {};
+    for (int part = 0; part < HALVES; ++part) {
+        const int at = part * HALF;
+        D sums[4] = {};
         for (int64_t k = 0; k < args.n_cols; ++k) {
-            const Narrow half = load_narrow(args.W + k * LANES + at);
-            const Wide w = widen(half), kept = widen(kept_narrow(half, args.least_kept));
-            const Wide u = load_wide(args.U + k * LANES + at), r = w - u;
+            const F half = load_half(args.W + k * LANES + at);
+            const D w = to_doubles(half), kept = to_doubles(kept_half(half, args.least_kept));
+            const D u = load_doubles(args.U + k * LANES + at), r = w - u;
             sums[0] += w * w, sums[1] += kept * kept, sums[2] += u * u, sums[3] += r * r;
-            store_wide(args.U + k * LANES + at, Wide{});
+            store_doubles(args.U + k * LANES + at, D{});
         }
         double *totals[] = {args.norm, args.kept_norm, args.u_norm, args.residual};
-        for (int j = 0; j < 4; ++j) store_wide(totals[j] + at, sums[j]);
+        for (int j = 0; j < 4; ++j) store_doubles(totals[j] + at, sums[j]);
     }
 }
 

@@ -61,10 +61,8 @@ class LogisticSearch {
     LogisticSearch(const RowStore &store, const VectorKernels &kernels)
         : store_(store),
           kernels_(kernels),
-          mean_row_(store.n_cols, 0.0f),
-          spread_(store.n_cols, 0.0f),
+          rows_(measure_rows(store, kernels)),
           direction_(store.n_cols, 0.0f),
-          mean_scores_(store.n_rows, 0.0f),
           signs_(store.n_rows, 0),
           args_{} {
         LaneTables &t = tables_;
@@ -75,7 +73,6 @@ class LogisticSearch {
         args_.cost = store_.cost.data();
         args_.signs = signs_.data();
         tables_.connect(args_);
-        measure_rows();
         copy_sample();
     }
 
@@ -114,11 +111,11 @@ class LogisticSearch {
     };
     const RowStore &store_;
     const VectorKernels &kernels_;
-    std::vector<float> mean_row_, spread_, direction_, mean_scores_;
+    const RowMeans rows_;
+    std::vector<float> direction_;
     std::vector<int64_t> sampled_rows_, sample_start_{0};  // rows of the sample, and where their entries start
     std::vector<RowEntry> sample_entries_;
     std::vector<float> sample_scores_;
-    double total_cost_ = 0, mean_norm_ = 0;  // mean_norm_ = ‖mean row‖²
     std::vector<uint16_t> signs_;
     LaneTables tables_;
     Lane lanes_[LANES];
@@ -128,33 +125,6 @@ class LogisticSearch {
 
     int n_free() const {
         return static_cast<int>(std::count_if(lanes_, lanes_ + LANES, [](const Lane &lane) { return !lane.busy; }));
-    }
-
-    template <class F>
-    void for_blocks(F body) const {
-        for (int64_t begin = 0; begin < store_.n_rows; begin += BATCH_ROWS) {
-            body(begin, std::min(store_.n_rows, begin + BATCH_ROWS));
-        }
-    }
-
-    // mean_row = Σ c x / Σ c, spread = Σ c x² − (Σ c x)² / Σ c.  Sets: these, total_cost_, mean_norm_, mean_scores_.
-    void measure_rows() {
-        std::vector<double> sum(store_.n_cols, 0.0), squares(store_.n_cols, 0.0);
-        for (int64_t i = 0; i < store_.n_rows; ++i) {
-            total_cost_ += store_.weight[i];
-            for (int64_t k = store_.start[i]; k < store_.start[i + 1]; ++k) {
-                const double x = store_.entries[k].val, cx = store_.weight[i] * x;
-                sum[store_.entries[k].col] += cx;
-                squares[store_.entries[k].col] += cx * x;
-            }
-        }
-        for (int64_t k = 0; k < store_.n_cols && total_cost_ > 0; ++k) {
-            mean_row_[k] = static_cast<float>(sum[k] / total_cost_);
-            spread_[k] = static_cast<float>(std::max(0.0, squares[k] - sum[k] * sum[k] / total_cost_));
-            mean_norm_ += static_cast<double>(mean_row_[k]) * mean_row_[k];
-        }
-        kernels_.row_dots(store_.n_rows, store_.start.data(), store_.entries.get(), mean_row_.data(),
-                          mean_scores_.data());
     }
 
     // Every stride-th row, side by side.
@@ -194,10 +164,10 @@ class LogisticSearch {
         search_sample(label, theta);
         SubspaceProducts &products = state.products = SubspaceProducts{};
         products.bias_penalty = label.bias_penalty;
-        products.pp = mean_norm_;
+        products.pp = rows_.squared_norm;
         state.bias = static_cast<float>(theta[3]);
         for (int64_t k = 0; k < store_.n_used; ++k) {
-            const float p = mean_row_[k];
+            const float p = rows_.mean[k];
             const float z = static_cast<float>(theta[0] * direction_[k] + theta[1] * p);
             tables_.W[k * LANES + lane] = 0;
             tables_.P[k * LANES + lane] = p;
@@ -224,12 +194,12 @@ class LogisticSearch {
             }
         }
         SubspaceProducts products;
-        products.pp = mean_norm_;
+        products.pp = rows_.squared_norm;
         products.bias_penalty = label.bias_penalty;
         for (int64_t k = 0; k < store_.n_used; ++k) {
             const double z = direction_[k];
             products.zz += z * z;
-            products.zp += z * mean_row_[k];
+            products.zp += z * rows_.mean[k];
         }
         const float bias =
             label.has_bias
@@ -263,14 +233,14 @@ class LogisticSearch {
             const int64_t i = label.positives[k];
             float z;
             kernels_.row_dots(1, store_.start.data() + i, store_.entries.get(), direction_.data(), &z);
-            sample_.add(bias, z, mean_scores_[i], positive_factor * store_.cost[i]);
+            sample_.add(bias, z, rows_.scores[i], positive_factor * store_.cost[i]);
         }
         auto positive = label.positives.begin();
         for (int64_t k = 0; k < n_sampled; ++k) {
             const int64_t i = sampled_rows_[k];
             while (positive != label.positives.end() && *positive < i) ++positive;
             if (positive != label.positives.end() && *positive == i) continue;
-            sample_.add(bias, sample_scores_[k], mean_scores_[i], -negative_factor * store_.cost[i]);
+            sample_.add(bias, sample_scores_[k], rows_.scores[i], -negative_factor * store_.cost[i]);
         }
     }
 
@@ -286,8 +256,8 @@ class LogisticSearch {
             if (!state.busy) args_.positive_factor[lane] = args_.negative_factor[lane] = 0;
             for (int j = 0; j < N_SEARCH_SUMS; ++j) sums_[j][lane] = 0;
         }
-        for_blocks([&](int64_t begin, int64_t end) {
-            kernels_.logistic_dots(args_, begin, end, fresh, mean_scores_.data(), sums_);
+        for_blocks_of_rows(store_, [&](int64_t begin, int64_t end) {
+            kernels_.logistic_dots(args_, begin, end, fresh, rows_.scores.data(), sums_);
         });
     }
 
@@ -309,7 +279,8 @@ class LogisticSearch {
                 for (int j = 0; j < N_DIRECTIONS; ++j) args_.theta[j][lane] = lanes_[lane].search.theta()[j];
                 for (int j = 0; j < N_SEARCH_SUMS; ++j) sums_[j][lane] = 0;
             }
-            for_blocks([&](int64_t begin, int64_t end) { kernels_.logistic_search(args_, begin, end, sums_); });
+            for_blocks_of_rows(store_,
+                               [&](int64_t begin, int64_t end) { kernels_.logistic_search(args_, begin, end, sums_); });
             for (int lane = 0; lane < LANES; ++lane) {
                 if (!open[lane]) continue;
                 open[lane] = !absorb(lane);
@@ -334,7 +305,7 @@ class LogisticSearch {
             for (int j = 0; j < N_DIRECTIONS; ++j) args_.theta[j][lane] = lanes_[lane].theta[j];
             args_.loss[lane] = args_.bias_sum[lane] = args_.curvature[lane] = args_.largest_move[lane] = 0;
         }
-        for_blocks([&](int64_t begin, int64_t end) { kernels_.logistic_gradient(args_, begin, end); });
+        for_blocks_of_rows(store_, [&](int64_t begin, int64_t end) { kernels_.logistic_gradient(args_, begin, end); });
         for (int lane = 0; lane < LANES; ++lane) {
             Lane &state = lanes_[lane];
             const LabelProblem &label = state.candidate.label;
@@ -348,11 +319,11 @@ class LogisticSearch {
     void features() {
         FeatureArgs args{};
         args.n_cols = store_.n_used;
-        args.spread = spread_.data();
+        args.spread = rows_.spread.data();
         tables_.connect(args);
         std::copy(&args_.theta[0][0], &args_.theta[0][0] + N_DIRECTIONS * LANES, &args.theta[0][0]);
         for (int lane = 0; lane < LANES; ++lane) {
-            const double share = total_cost_ > 0 ? lanes_[lane].curvature / total_cost_ : 0.0;
+            const double share = rows_.total_cost > 0 ? lanes_[lane].curvature / rows_.total_cost : 0.0;
             args.scaling[lane] = static_cast<float>(DIAGONAL_SHARE * share);
         }
         kernels_.batch_features[0](args);
@@ -389,22 +360,8 @@ class LogisticSearch {
     Candidate take_out(int lane) {
         Lane &state = lanes_[lane];
         Candidate out = std::move(state.candidate);
-        out.weights = LabelWeights{};
-        out.weights.cols.resize(store_.n_used);
-        out.weights.vals.resize(store_.n_used);
         const float back = static_cast<float>(state.step_back());
-        // Drops negligible weights: even if all were dropped, ‖g‖ would change by at most 4 %.
-        const double least =
-            NEGLIGIBLE_SHARE * std::sqrt(state.gg / std::max<double>(1, static_cast<double>(store_.n_used)));
-        size_t count = 0;
-        for (int64_t k = 0; k < store_.n_used; ++k) {
-            const float w = tables_.W[k * LANES + lane] - back * tables_.P[k * LANES + lane];
-            out.weights.cols[count] = static_cast<uint32_t>(k);
-            out.weights.vals[count] = w;
-            count += std::abs(w) > least;
-        }
-        out.weights.cols.resize(count);
-        out.weights.vals.resize(count);
+        out.weights = lane_weights(store_, tables_, lane, back, state.gg);
         out.weights.bias = state.bias - back * state.theta[3];
         // One Newton step of the intercept; its derivative is nearly linear between the last two iterates.
         const double slope = (1 - back) * state.bias_gradient + back * state.bias_gradient_before;

@@ -495,7 +495,7 @@ int solve_batch(ConstVector<float> data, ConstVector<int32_t> indices, ConstVect
                      [&](const RowStore &store, auto &next, auto &done) {
                          const std::atomic<bool> never{false};
                          const SharedDirections shared = find_shared_directions(store, kernels);
-                         BatchSubspace<SquaredHinge>(store, kernels, &shared).run(never, next, done);
+                         BatchSubspace(store, kernels, &shared).run(never, next, done);
                      });
 }
 
