@@ -67,7 +67,9 @@ STARTS_OF_MANY_LABELS = ("ovap++",)
 """Starts that take weights from other labels: such labels cannot be solved apart."""
 CONTINUE = "run it again with the same data and options to resume"
 CHOICES = "choices.json"
-SAMPLED_LABELS = 48  # evenly spaced; their time and size stand for all
+# Labels whose time and size stand for all, evenly spaced: one in SAMPLED_SHARE. Too few would not fill the lanes of a
+# batch; with 48 of 670,000, the estimate was twice the time.
+SAMPLED_SHARE, FEWEST_SAMPLED, MOST_SAMPLED = 200, 48, 512
 FEWEST_TO_SAMPLE = 1000  # labels; with fewer, sampling would cost more than it is worth
 SHARD_S = 30.0  # of one worker: what a kill may cost
 SHARDS_PER_WORKER = 4  # at least; workers then finish at about the same time
@@ -244,12 +246,12 @@ class ShardRun:
         if left == 0:
             return done, []
         if left >= FEWEST_TO_SAMPLE and (shard_size is None or self.report is not None):
-            numbers = np.linspace(0, n_labels - 1, SAMPLED_LABELS).astype(int).tolist()
+            numbers = np.linspace(0, n_labels - 1, _n_sampled(n_labels)).astype(int).tolist()
             sample = self._run_one(sample_labels, (job, numbers), callback=lambda progress: self._is_late())
             if self._is_late():
                 raise self._unfinished()
         # Without a sample, the most that the weights of a label can take.
-        n_weights = sample["n_weights"] / SAMPLED_LABELS if pruned and sample is not None else X.shape[1]
+        n_weights = sample["n_weights"] if pruned and sample is not None else X.shape[1]
         label_bytes = float((X.dtype.itemsize + (4 if pruned else 0)) * n_weights)
         size = shard_size or self._shard_size(left, label_bytes, sample)
         width = self.plan.width or 1  # shards of the dense solver consist of whole blocks
@@ -259,7 +261,7 @@ class ShardRun:
 
     def _shard_size(self, left: int, label_bytes: float, sample: dict[str, float] | None) -> int:
         """About SHARD_S of work, several shards per worker, and weights that fit in memory."""
-        size = left if sample is None else int(SHARD_S * SAMPLED_LABELS / max(1e-9, sample["seconds"]))
+        size = left if sample is None else int(SHARD_S / max(1e-9, sample["seconds"]))
         if not self.executor.in_process:
             size = min(size, -(-left // (SHARDS_PER_WORKER * self.executor.n_workers)))
         limit_mb = self.memory_limit_mb or self.plan.memory_limit_mb
@@ -293,7 +295,7 @@ class ShardRun:
         memory_mb = self._memory_mb(n_threads, size * label_bytes)
         weights = 2.0 * self.plan.problem.n_labels * label_bytes  # as shards and as the model
         rows = float(sum(file.stat().st_size for file in own_rows.iterdir())) if own_rows.exists() else 0.0
-        seconds = None if sample is None else sample["seconds"] * left / SAMPLED_LABELS / n_workers
+        seconds = None if sample is None else sample["seconds"] * left / n_workers
         self._report(estimate_text(memory_mb, rows + weights, seconds, n_workers, n_threads))
         if limit is not None and memory_mb > limit:
             raise MemoryError(
@@ -425,7 +427,7 @@ def find_choices(job: ShardJob, stop: Callable[[], bool] | None = None) -> Share
 
 
 def sample_labels(job: ShardJob, numbers: list[int], callback: Callback | None = None) -> dict[str, float]:
-    """Wall-clock seconds and weights of some labels, the basis of an estimate."""
+    """Mean wall-clock seconds and weights of some labels, the basis of an estimate."""
     with _opened(job) as plan:
         problem, choices = plan.problem, plan.choices
         indptr = np.asarray(problem.positive_indptr)
@@ -439,9 +441,16 @@ def sample_labels(job: ShardJob, numbers: list[int], callback: Callback | None =
             negative_factor=problem.negative_factor[numbers],
         )
         plan = replace(plan, problem=some, choices=None if choices is None else replace(choices, pilot=[]))
+        watch = watching_memory(job.memory_limit_mb, callback)
+        solve(plan, (0, 1), watch)  # also copies the rows, once for all labels
         started = time.perf_counter()
-        result = solve(plan, (0, len(numbers)), watching_memory(job.memory_limit_mb, callback))
-    return {"seconds": time.perf_counter() - started, "n_weights": float(result.coef.size)}
+        result = solve(plan, (0, len(numbers)), watch)
+    seconds, n_weights = time.perf_counter() - started, float(result.coef.size)
+    return {"seconds": seconds / len(numbers), "n_weights": n_weights / len(numbers)}
+
+
+def _n_sampled(n_labels: int) -> int:
+    return min(MOST_SAMPLED, max(FEWEST_SAMPLED, n_labels // SAMPLED_SHARE))
 
 
 def release_solver() -> None:
