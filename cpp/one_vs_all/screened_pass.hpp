@@ -43,15 +43,16 @@ constexpr double SUM_ROUNDING = 2.3e-16;         // of a product in double, per 
 constexpr double NEGLIGIBLE_ROOM = 0.1;          // share of threshold − b that negligible weights may add to the bound
 // The same for the frequent features that are skipped, for a row with the usual ‖x_F‖. With 0.2, 0.3, 0.4 and 0.5, the
 // last check of a label adds up 1.0, 0.66, 0.47 and 0.36 million entries, and has 2,400, 3,500, 5,200 and 8,000
-// candidates (40 labels of the same rows). On two other generated sets, times with half and twice this share, the next
-// two, INDEX_BLOCK and FREQUENT_FEATURE_SHARE are within their noise of 8 %, or longer.
+// candidates (40 labels of the same rows). On two other generated sets, smaller and larger values of this share, the
+// two around it, INDEX_BLOCK and FREQUENT_FEATURE_SHARE were tried in single runs (11 settings). The values here varied
+// by 4 % and 20 % from run to run, and no other is faster by more than that on both sets.
 constexpr double FREQUENT_ROOM = 0.3;
 // Of ‖v‖ ‖x_F‖, for a pass that proves nothing: v·x is rarely more.
 constexpr double UNPROVEN_SHARE = 0.45;
 constexpr size_t CANDIDATES_AHEAD = 64;  // how far ahead candidates are prefetched; each takes a few nanoseconds
 constexpr double SMALLEST_ROOM = 1e-3;   // threshold − b; below it, most rows are candidates
 // A label that adds up more than 1/32 of all entries is left to a batch pass, which reads all of them for 32 labels. On
-// five generated sets of 4 to 37 million values, with 4, 16, 24, 32, 48 and no index, the sums of their times per label
+// five generated sets of 9 to 37 million values, with 4, 16, 24, 32, 48 and no index, the sums of their times per label
 // are 23.3, 20.8, 20.0, 19.5, 19.4 and 23.1 ms.
 constexpr int64_t INDEXED_ENTRIES_SHARE = 32;
 
