@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -116,3 +117,16 @@ def test_model_whose_arrays_do_not_fit_each_other_is_refused(tmp_path):
     save(model, tmp_path)
     with pytest.raises(ModelFormatError, match="intercept must have 3 entries; got 2"):
         load(tmp_path)
+
+
+def test_a_stored_model_of_format_version_2_is_read():
+    folder = Path(__file__).parents[1] / "data_files" / "one-vs-all-model-v2"
+    assert json.loads((folder / "model.json").read_text())["format_version"] == 2
+    model = load(folder)
+    assert (model.C, model.rank_scale_, model.kind_) == (0.5, 0.25, "multilabel")
+    assert model.classes_.tolist() == ["Hündchen", "cat", "owl"]
+    assert model.feature_names_.tolist() == ["fur", "bark", "wing", "weight"]
+    np.testing.assert_allclose(model.coef_.toarray()[:, 0], [0.1106, 1.361, -0.1774], atol=1e-4)
+    np.testing.assert_allclose(model.label_scale_, [0.944858, 0.923679, 0.859690], atol=1e-6)
+    assert model.decision_.threshold == -0.09107039514115339
+    assert model.predict_sets(np.eye(4)) == [{"cat"}, {"Hündchen"}, {"owl"}, {"Hündchen"}]
