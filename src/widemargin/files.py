@@ -30,6 +30,7 @@ import numpy.typing as npt
 from widemargin.exceptions import DataFormatError
 
 __all__ = [
+    "TEMPORARY",
     "BrokenGzip",
     "HashingFile",
     "PathLike",
@@ -37,6 +38,7 @@ __all__ = [
     "atomic_file",
     "atomic_folder",
     "check_file_target",
+    "copy_folder",
     "file_sha256",
     "hashed_file",
     "is_gzip",
@@ -64,6 +66,8 @@ GZIP_WINDOW_BITS = 31  # zlib: largest window, gzip header and checksum
 COMPRESSED_BLOCK_BYTES = 1 << 18
 UNPACKED_RATIO = 100  # text packs 3 to 10 times, an indicator as compressed arrays 20 to 50 times; zlib could 1,032
 SMALL_UNPACKED_BYTES = 1 << 30
+TEMPORARY = ".tmp-widemargin-"
+"""Start of the names of unfinished files in a model folder; the next writer removes them."""
 
 PathLike = str | os.PathLike[str]
 Block = npt.NDArray[np.uint8]
@@ -195,6 +199,32 @@ def replace_folder(temporary: Path, target: Path) -> None:
         os.rename(old, target)
         raise
     shutil.rmtree(old)
+
+
+def copy_folder(source: Path, target: Path) -> None:
+    """Copy the regular files of a folder to a new one, which takes its name at the end.
+
+    Files are hard links where the file system allows it: they are never changed in place.
+    """
+    temporary = target.with_name(f"{TEMPORARY}{os.getpid()}-{secrets.token_hex(6)}")
+    try:
+        temporary.mkdir()
+        for entry in sorted(os.scandir(source), key=lambda entry: entry.name):
+            if entry.is_file(follow_symlinks=False):
+                _link_or_copy(Path(entry), temporary / entry.name)
+        sync_folder(temporary)
+        replace_folder(temporary, target)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+
+def _link_or_copy(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # another file system, or one without hard links; what else is wrong, copying will say
+        with open(source, "rb") as file:
+            write_hashed(target, lambda copy: shutil.copyfileobj(file, copy))
 
 
 def remove_at_once(path: Path, doomed: Path) -> None:

@@ -3,6 +3,7 @@
     model.json                      format version, kind, parameters, certificate, and a table of the other files
     coef_data-1a2b3c4d5e6f.npy      arrays; the name carries the first digits of the content's SHA-256
     labels-0123456789ab.json        label names
+    rows-6f3a90be12cd/              a store with training rows, if the model keeps them (`widemargin.data.store`)
 
 Writing: files get new names, so nothing of the previous model is touched; then `model.json` is replaced in one step,
 which is the switch; then files that nothing refers to are removed. A kill at any moment leaves the previous model or

@@ -27,8 +27,10 @@ from widemargin.model_io.state import (
     DTYPES,
     FILE_NAME,
     FORMAT_NAME,
+    HASH_DIGITS,
     MANIFEST,
     READABLE_VERSIONS,
+    STORE_NAME,
     WORK_FOLDER,
     ModelState,
 )
@@ -59,7 +61,11 @@ _FIELDS: dict[str, type | tuple[type, ...]] = {
     "history": dict,
     "labels": (dict, type(None)),
     "feature_names": (dict, type(None)),
+    "row_ids": (dict, type(None)),
+    "stores": dict,
 }
+# Fields of version 3, as models of earlier versions have them.
+_NEW_FIELDS: dict[str, Any] = {"row_ids": None, "stores": {}}
 
 
 def read_model(
@@ -129,7 +135,8 @@ def describe_model(folder: str | os.PathLike[str]) -> dict[str, Any]:
     path = Path(folder)
     manifest = _read_manifest(path)
     where = path / MANIFEST
-    files: list[Any] = [manifest["labels"], manifest["feature_names"], *manifest["history"].values()]
+    files: list[Any] = [manifest[role] for role in ("labels", "feature_names", "row_ids")]
+    files += [*manifest["history"].values(), *manifest["stores"].values()]
     for entry in manifest["arrays"].values():
         is_csr = isinstance(entry, dict) and entry.get("type") == "csr"
         files += [entry.get(part) for part in ("data", "indices", "indptr")] if is_csr else [entry]
@@ -161,8 +168,9 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     version = content.get("format_version")
     if type(version) is not int or version not in READABLE_VERSIONS:
         remedy = "load it with the release of widemargin that wrote it, or a newer one"
-        known = " and ".join(map(str, READABLE_VERSIONS))
+        known = f"{', '.join(map(str, READABLE_VERSIONS[:-1]))} and {READABLE_VERSIONS[-1]}"
         _fail(path, f"the model has format version {version!r:.50}, but this release reads versions {known}", remedy)
+    content |= _NEW_FIELDS if version < 3 else {}
     for name, types in _FIELDS.items():
         if not isinstance(content.get(name, ...), types):
             _fail(path, f"the field {name!r} is missing or has the wrong type")
@@ -197,7 +205,20 @@ def _read_state(folder: Path, manifest: dict[str, Any], *, verify: bool, kinds: 
         history=history,
         attributes=manifest["attributes"],
         instruction_set=manifest["instruction_set"],
+        row_ids=_read_list(folder, manifest["row_ids"], verify, str),
+        stores={name: os.path.abspath(folder / name) for name in _store_names(where, manifest["stores"])},
+        folder=os.path.abspath(folder),
     )
+
+
+def _store_names(where: Path, stores: dict[str, Any]) -> list[str]:
+    """The names of the stores inside the folder; they are not opened."""
+    for name, entry in stores.items():
+        digest = entry.get("sha256") if isinstance(entry, dict) else None
+        if not STORE_NAME.fullmatch(name) or not isinstance(digest, str) or not digest.startswith(name[-HASH_DIGITS:]):
+            _fail(where, f"{name!r:.100} is not a valid name for a store of a model, or its hash is another one")
+        _count(where, entry, "size")
+    return list(stores)
 
 
 def _read_matrix(folder: Path, entry: Any, verify: bool) -> Any:

@@ -21,18 +21,24 @@ __all__ = [
     "FORMAT_VERSION",
     "MANIFEST",
     "READABLE_VERSIONS",
+    "STORE_FILE",
+    "STORE_NAME",
     "WORK_FOLDER",
     "ModelState",
 ]
 
 FORMAT_NAME = "widemargin model"
-FORMAT_VERSION = 2
-"""Version 2 has `rank_scale`, `label_scale` and `decision` of one-vs-all."""
-READABLE_VERSIONS = (1, FORMAT_VERSION)
+FORMAT_VERSION = 3
+"""Version 2 has `rank_scale`, `label_scale` and `decision` of one-vs-all; version 3 has their `label_bounds`, and the
+training rows, dual variables and updates of a model."""
+READABLE_VERSIONS = (1, 2, FORMAT_VERSION)
 MANIFEST = "model.json"
 WORK_FOLDER = ".widemargin-training"  # of a training that is not finished, inside the model folder
 HASH_DIGITS = 12  # 48 bits in the file name; the whole SHA-256 is in the table
 FILE_NAME = re.compile(rf"[A-Za-z0-9_]+-[0-9a-f]{{{HASH_DIGITS}}}\.(npy|json)")
+STORE_NAME = re.compile(rf"rows-[0-9a-f]{{{HASH_DIGITS}}}")
+"""Name of a store of rows inside the model folder; the digits are those of the SHA-256 of its description."""
+STORE_FILE = "store.json"  # the description of a store, which has the hashes of its files
 DTYPES = {f"<{kind}{size}" for kind in "iu" for size in (2, 4, 8)} | {"<f4", "<f8", "|b1", "|i1", "|u1"}
 """The array types of the format, as NumPy writes them: numbers only, little-endian."""
 
@@ -61,6 +67,12 @@ class ModelState:
         Small fitted attributes.
     instruction_set : str, optional
         Name of the vector instructions that trained the model; by default those in use when it is written.
+    row_ids : sequence of str, optional
+        Names of the training rows.
+    stores : mapping of str to path
+        Stores of rows that belong into the model folder: where each is now, by its name.
+    folder : str, optional
+        The model folder that the state was read from.
 
     Examples
     --------
@@ -79,3 +91,6 @@ class ModelState:
     history: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
     attributes: Mapping[str, Any] = field(default_factory=dict)
     instruction_set: str | None = None
+    row_ids: Sequence[str] | None = None
+    stores: Mapping[str, str] = field(default_factory=dict)
+    folder: str | None = None

@@ -1,9 +1,10 @@
 """Write a model folder so that a kill at any moment leaves the previous model or the new one.
 
-Order: all parameters are turned into JSON before the disk is touched; each array goes to a temporary name, is synced
-to disk and renamed to a name with its hash; `model.json` is replaced (the switch); files that nothing refers to are
-removed. A model larger than memory is written part by part (`JoinedArray`); its files are byte-identical with those of
-the same arrays in one piece. Memory: chunks of the array that is being written, or one part.
+Order: all parameters are turned into JSON before the disk is touched; stores of rows are taken along, as hard links
+where possible; each array goes to a temporary name, is synced to disk and renamed to a name with its hash; `model.json`
+is replaced (the switch); files and stores that nothing refers to are removed. A model larger than memory is written
+part by part (`JoinedArray`); its files are byte-identical with those of the same arrays in one piece. Memory: chunks of
+the array that is being written, or one part.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import json
 import math
 import os
 import re
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +27,15 @@ import scipy.sparse as sp
 
 from widemargin import __version__, _core
 from widemargin.exceptions import NotSavableError
-from widemargin.files import file_sha256, locked_folder, sync_folder, write_hashed
+from widemargin.files import (
+    TEMPORARY,
+    copy_folder,
+    file_sha256,
+    locked_folder,
+    remove_at_once,
+    sync_folder,
+    write_hashed,
+)
 from widemargin.model_io.read import all_finite, csr_problem
 from widemargin.model_io.state import (
     DTYPES,
@@ -34,6 +44,8 @@ from widemargin.model_io.state import (
     FORMAT_VERSION,
     HASH_DIGITS,
     MANIFEST,
+    STORE_FILE,
+    STORE_NAME,
     WORK_FOLDER,
     ModelState,
 )
@@ -41,7 +53,6 @@ from widemargin.model_io.state import (
 __all__ = ["JoinedArray", "JoinedCsr", "check_writable", "encode_value", "folder_size", "write_model"]
 
 ARRAY_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,99}")
-TEMPORARY = ".tmp-widemargin-"
 
 Parts = Callable[[], Iterator[npt.NDArray[Any]]]
 
@@ -79,7 +90,8 @@ def write_model(folder: str | os.PathLike[str], state: ModelState) -> None:
     manifest = _plain_parts(state)
     arrays = {name: _savable(array, f"array {name!r}", finite=True) for name, array in sorted(state.arrays.items())}
     history = {name: _savable(column, f"history {name!r}", finite=False) for name, column in state.history.items()}
-    lists = {role: _name_list(getattr(state, role), role) for role in ("labels", "feature_names")}
+    lists = {role: _name_list(getattr(state, role), role) for role in ("labels", "feature_names", "row_ids")}
+    stores = {name: _checked_store(name, source) for name, source in sorted(state.stores.items())}
     for name in (*arrays, *history):
         if not ARRAY_NAME.fullmatch(name):
             raise NotSavableError(
@@ -92,7 +104,7 @@ def write_model(folder: str | os.PathLike[str], state: ModelState) -> None:
     ):
         refuse_other_files(path)
         with _explained(path):
-            _write_all(path, manifest, arrays, history, lists)
+            _write_all(path, manifest, arrays, history, lists, stores)
 
 
 def _write_all(
@@ -101,11 +113,17 @@ def _write_all(
     arrays: Mapping[str, Any],
     history: Mapping[str, Any],
     lists: Mapping[str, list[Any] | None],
+    stores: Mapping[str, Path],
 ) -> None:
-    """Files first, then the manifest; in any case, only files of the model in force are left at the end."""
+    """Files first, then the manifest; in any case, only files of the model in force are left at the end.
+
+    A store that was there before stays if the model names it, even after a failure: it may be the only copy.
+    """
     previous = _referenced_files(folder)
+    wanted = {name for name in stores if (folder / name).exists()}
     _remove_temporary(folder)
     try:
+        manifest["stores"] = {name: _keep_store(folder / name, source) for name, source in stores.items()}
         manifest["arrays"] = {name: _write_matrix(folder, name, array) for name, array in arrays.items()}
         manifest["history"] = {name: _write_array(folder, f"history_{name}", col) for name, col in history.items()}
         for role, values in lists.items():
@@ -116,7 +134,7 @@ def _write_all(
         sync_folder(folder)
     finally:
         with contextlib.suppress(OSError):
-            _remove_leftovers(folder, previous or set())
+            _remove_leftovers(folder, previous or set(), wanted)
 
 
 def _plain_parts(state: ModelState) -> dict[str, Any]:
@@ -206,6 +224,34 @@ def _name_list(values: Any, role: str) -> list[Any] | None:
     return plain
 
 
+def _checked_store(name: str, source: str) -> Path:
+    """A store that is to be inside the model folder, where it is now; else a `NotSavableError`."""
+    path = Path(source)
+    if not STORE_NAME.fullmatch(name):
+        raise NotSavableError(
+            f"{name!r} is not a valid name for a store of a model; use rows- and {HASH_DIGITS} digits"
+        )
+    if not (path / STORE_FILE).is_file():
+        problem = "is missing"
+    elif not file_sha256(path / STORE_FILE).startswith(name[-HASH_DIGITS:]):
+        problem = "has changed since it was written"
+    else:
+        return path
+    raise NotSavableError(
+        f"the store {path} with training rows of the model {problem}; restore it from a copy, or delete rows_ of the "
+        "model to save it without its rows"
+    )
+
+
+def _keep_store(target: Path, source: Path) -> dict[str, str | int]:
+    """Take a store along, unless it is there already; returns its row of the table."""
+    digest = file_sha256(source / STORE_FILE)
+    described = target / STORE_FILE
+    if not (described.is_file() and file_sha256(described) == digest):
+        copy_folder(source, target)
+    return {"sha256": digest, "size": _file_bytes(target)}
+
+
 def _write_matrix(folder: Path, name: str, matrix: Any) -> dict[str, Any]:
     """Write a dense or CSR array; returns its row of the table."""
     if not (sp.issparse(matrix) or isinstance(matrix, JoinedCsr)):
@@ -264,21 +310,25 @@ def refuse_other_files(folder: Path) -> None:
             errno.EEXIST, "this model.json was not written by widemargin; choose another folder", str(manifest)
         )
     ours = (TEMPORARY, WORK_FOLDER)
-    others = [e.name for e in os.scandir(folder) if not (e.name.startswith(ours) or FILE_NAME.fullmatch(e.name))]
+    names = [entry.name for entry in os.scandir(folder)]
+    others = [
+        name for name in names if not (name.startswith(ours) or FILE_NAME.fullmatch(name) or STORE_NAME.fullmatch(name))
+    ]
     if others:
         message = f"the folder contains other files ({sorted(others)[0]!r}) and no model; choose a new or empty folder"
         raise FileExistsError(errno.EEXIST, message, str(folder))
 
 
 def _referenced_files(folder: Path) -> set[str] | None:
-    """The files that the manifest on disk names; None when it cannot be read, an empty set when there is none."""
+    """The files and stores that the manifest on disk names; None when it cannot be read, an empty set without one."""
     try:
         manifest = json.loads((folder / MANIFEST).read_bytes())
     except FileNotFoundError:
         return set()
     except (ValueError, RecursionError):
         return None
-    pending, found = [manifest], set()
+    stores = manifest.get("stores") if isinstance(manifest, dict) else None
+    pending, found = [manifest], set(stores if isinstance(stores, dict) else ())
     while pending:
         value = pending.pop()
         if isinstance(value, dict):
@@ -290,23 +340,37 @@ def _referenced_files(folder: Path) -> set[str] | None:
 def _remove_temporary(folder: Path) -> None:
     for entry in list(os.scandir(folder)):
         if entry.name.startswith(TEMPORARY):
-            os.unlink(entry)
+            if entry.is_dir(follow_symlinks=False):
+                shutil.rmtree(entry, ignore_errors=True)
+            else:
+                os.unlink(entry)
 
 
-def _remove_leftovers(folder: Path, previous: set[str]) -> None:
-    """Remove temporary files, and our files that the manifest in force does not name.
+def _remove_leftovers(folder: Path, previous: set[str], wanted: set[str]) -> None:
+    """Remove temporary files, and our files and stores that neither the manifest in force nor `wanted` names.
 
-    Our files are the files of the previous model, and any whose name carries the hash of its content.
+    Ours are those of the previous model, and any whose name carries the hash of its content.
     """
     _remove_temporary(folder)
     in_force = _referenced_files(folder)
     if in_force is None:
         return
     for entry in list(os.scandir(folder)):
-        if not FILE_NAME.fullmatch(entry.name) or entry.name in in_force or not entry.is_file(follow_symlinks=False):
+        if entry.name in in_force | wanted:
             continue
-        if entry.name in previous or Path(entry.name).stem.endswith(f"-{file_sha256(entry.path)[:HASH_DIGITS]}"):
-            os.unlink(entry)
+        is_file = FILE_NAME.fullmatch(entry.name) and entry.is_file(follow_symlinks=False)
+        is_store = STORE_NAME.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False)
+        content = Path(entry) if is_file else Path(entry) / STORE_FILE
+        if (is_file or is_store) and (entry.name in previous or _carries_hash(entry.name, content)):
+            if is_file:
+                os.unlink(entry)
+            else:
+                remove_at_once(Path(entry), folder / f"{TEMPORARY}{os.getpid()}-{entry.name}")
+
+
+def _carries_hash(name: str, content: Path) -> bool:
+    """Whether a name ends in the first digits of the hash of a file."""
+    return content.is_file() and Path(name).stem.endswith(f"-{file_sha256(content)[:HASH_DIGITS]}")
 
 
 def check_writable(folder: str | os.PathLike[str]) -> None:
@@ -342,7 +406,7 @@ def check_writable(folder: str | os.PathLike[str]) -> None:
 
 
 def folder_size(folder: str | os.PathLike[str]) -> int:
-    """Bytes of all files of a model.
+    """Bytes of all files of a model, with those of the stores inside its folder.
 
     Parameters
     ----------
@@ -362,6 +426,11 @@ def folder_size(folder: str | os.PathLike[str]) -> int:
     ...     folder_size(folder)
     0
     """
+    stores = [entry for entry in os.scandir(folder) if STORE_NAME.fullmatch(entry.name) and entry.is_dir()]
+    return _file_bytes(folder) + sum(map(_file_bytes, stores))
+
+
+def _file_bytes(folder: str | os.PathLike[str]) -> int:
     return sum(entry.stat().st_size for entry in os.scandir(folder) if entry.is_file())
 
 
