@@ -26,6 +26,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from widemargin.data.tables import TableSpec
+from widemargin.data.training_rows import Segment, TrainingRows
 from widemargin.estimators.decisions import DecisionRule
 from widemargin.estimators.training import Estimator, check_parameters, kernel_description
 from widemargin.exceptions import ModelFormatError, NotSavableError
@@ -35,6 +36,7 @@ from widemargin.problems.certificate import Certificate, WorstProblem
 from widemargin.problems.kernels import make_kernel
 from widemargin.problems.probabilities import Calibration
 from widemargin.problems.scores import FeatureIndex
+from widemargin.solvers.one_vs_all.problem import BOUND_COLUMNS
 from widemargin.solvers.result import History, Status
 
 __all__ = [
@@ -74,6 +76,10 @@ MEANINGLESS = (ArithmeticError, AttributeError, LookupError, MemoryError, Recurs
 CALIBRATION = "calibration_"  # prefix of the names of a calibration's arrays
 DECISION_THRESHOLDS = "decision_thresholds"
 IDF = "text_idf"  # name of a vectoriser's array
+LABEL_BOUNDS = "label_bounds"
+ROW_LABELS, ROWS_REMOVED, ROW_WEIGHTS, DUALS = "row_labels", "rows_removed", "row_weights", "duals"
+UPDATE_COUNTS = ("added", "removed", "labels_untouched", "labels_kept", "labels_solved", "labels_new")
+UPDATE_NUMBERS = ("cpu_s", "gap_before", "gap_after")
 INDEX = "feature_index"  # prefix of the names of its arrays, and the attribute with its numbers
 VECTORIZER_FUNCTIONS = ("preprocessor", "tokenizer", "analyzer", "strip_accents")  # options that may be functions
 VECTORIZER_TYPES = {"float32": np.float32, "float64": np.float64}
@@ -219,7 +225,9 @@ class Codec:
             scale = {"label_scale": model.label_scale_} if hasattr(model, "label_scale_") else {}
             own = getattr(getattr(model, "decision_", None), "label_thresholds", None)
             own_thresholds = {} if own is None else {DECISION_THRESHOLDS: own}
-            return {"coef": model.coef_, "intercept": model.intercept_, **scale, **own_thresholds}
+            found = getattr(model, "label_bounds_", None)
+            bounds = {} if found is None or not np.isfinite(found).all() else {LABEL_BOUNDS: found}
+            return {"coef": model.coef_, "intercept": model.intercept_, **scale, **own_thresholds, **bounds}
         rows = {} if model.kernel == "precomputed" else {"support_vectors": model.support_vectors_}
         return {"intercept": model.intercept_, "dual_coef": model.dual_coef_, "support": model.support_, **rows}
 
@@ -246,6 +254,9 @@ class Codec:
         if getattr(model, "kernel", "linear") == "linear":
             model.coef_ = checked_matrix(state.arrays["coef"], "coef", (n_outputs, model.n_features_in_))
             if hasattr(model, "rank_scale"):
+                if LABEL_BOUNDS in state.arrays:  # since format version 3
+                    shape = (n_outputs, len(BOUND_COLUMNS))
+                    model.label_bounds_ = checked_matrix(state.arrays[LABEL_BOUNDS], LABEL_BOUNDS, shape)
                 model.rank_scale_ = 0.0
                 if "rank_scale" in state.attributes:
                     self.restore_rank_scale(model, state, n_outputs)
@@ -310,16 +321,18 @@ class Codec:
             attributes["calibration"] = model.calibration_.method
             arrays |= {CALIBRATION + name: part for name, part in model.calibration_.to_arrays().items()}
         arrays |= {"n_iter": np.atleast_1d(model.n_iter_), "label_counts": model.label_counts_}
+        row_arrays, row_attributes, row_parts = _rows_state(model)
         return ModelState(
             kind=type(model).__name__,
             params=self.parameters(model),
-            arrays=arrays,
+            arrays=arrays | row_arrays,
             labels=None if np.array_equal(classes, np.arange(len(classes))) else classes.tolist(),
             feature_names=None if names is None else names.tolist(),
             certificate=model.certificate_.to_dict() if hasattr(model, "certificate_") else None,
             history={name: column for name, column in model.history_.items() if name not in HISTORY_NOT_STORED},
-            attributes=attributes,
+            attributes=attributes | row_attributes,
             instruction_set=model.instruction_set_,
+            **row_parts,
         )
 
     def decode(self, kind: Any, state: ModelState) -> Any:
@@ -331,6 +344,7 @@ class Codec:
             self.restore(model, state)
             if "calibration" in state.attributes:
                 _restore_calibration(model, state)
+            _restore_rows(model, state)
         except MEANINGLESS as error:
             problem = f"{error} is missing" if isinstance(error, KeyError) else error
             raise ModelFormatError(f"the model is damaged: {problem}; train it again") from error
@@ -491,6 +505,76 @@ def _restore_calibration(model: Any, state: ModelState) -> None:
     arrays = {name.removeprefix(CALIBRATION): array for name, array in state.arrays.items()}
     n_maps, n_groups = 1 if model.kind_ == "binary" else len(model.classes_), model.calibrator.n_groups()
     model.calibration_ = Calibration.from_arrays(state.attributes["calibration"], arrays, n_maps, n_groups)
+
+
+def _rows_state(model: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """Arrays, attributes and other parts of the state about training rows, dual variables and updates, if any."""
+    arrays: dict[str, Any] = {}
+    attributes: dict[str, Any] = {}
+    parts: dict[str, Any] = {}
+    if hasattr(model, "updates_"):
+        attributes["updates"] = [dict(update) for update in model.updates_]
+    rows: TrainingRows | None = getattr(model, "rows_", None)
+    if rows is None:
+        return arrays, attributes, parts
+    if rows.Y.shape[1] != len(model.classes_):
+        raise NotSavableError(
+            f"rows_ of the model has {rows.Y.shape[1]:,} labels, but the model has {len(model.classes_):,}; train it "
+            "again, or delete rows_"
+        )
+    arrays |= {ROW_LABELS: rows.Y, ROWS_REMOVED: rows.removed}
+    arrays |= {} if rows.weights is None else {ROW_WEIGHTS: rows.weights}
+    arrays |= {DUALS: model.duals_} if hasattr(model, "duals_") else {}
+    attributes["rows"] = [vars(segment).copy() for segment in rows.segments]
+    kept = [segment for segment in rows.segments if segment.is_kept]
+    parts |= {"row_ids": rows.row_ids, "stores": {segment.path: rows.path_of(segment) for segment in kept}}
+    return arrays, attributes, parts
+
+
+def _restore_rows(model: Any, state: ModelState) -> None:
+    """Set `rows_`, `duals_` and `updates_`, if there are any; no store is opened."""
+    if "updates" in state.attributes:
+        model.updates_ = [_checked_update(update) for update in _checked_list(state.attributes["updates"], "updates")]
+    if "rows" not in state.attributes:
+        return
+    segments = tuple(Segment(**stored) for stored in _checked_list(state.attributes["rows"], "rows"))
+    missing = [segment.path for segment in segments if segment.is_kept and segment.path not in state.stores]
+    if missing:
+        raise ValueError(f"the model does not name its store {missing[0]}")
+    model.rows_ = TrainingRows(
+        segments=segments,
+        Y=state.arrays[ROW_LABELS],
+        removed=state.arrays[ROWS_REMOVED],
+        row_ids=None if state.row_ids is None else list(state.row_ids),
+        weights=state.arrays.get(ROW_WEIGHTS),
+        folder=state.folder or next((os.path.dirname(path) for path in state.stores.values()), None),
+    )
+    if model.rows_.Y.shape[1] != len(model.classes_):
+        raise ValueError(f"the rows have {model.rows_.Y.shape[1]} labels, but the model has {len(model.classes_)}")
+    if DUALS in state.arrays:
+        shape = (1 if model.kind_ == "binary" else len(model.classes_), model.rows_.n_stored)
+        model.duals_ = checked_matrix(state.arrays[DUALS], DUALS, shape)
+        if not sp.issparse(model.duals_) or model.duals_.dtype != np.float32:
+            raise ValueError("duals must be a CSR array of float32")
+
+
+def _checked_list(value: Any, name: str) -> list[Any]:
+    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+        raise ValueError(f"{name} must be a list of dictionaries")
+    return value
+
+
+def _checked_update(stored: dict[str, Any]) -> dict[str, Any]:
+    """One entry of the log of updates: what `inspect` shows must have the right type."""
+    for name in UPDATE_COUNTS:
+        _checked_count(stored.get(name, 0), f"{name} of an update")
+    for name in UPDATE_NUMBERS:
+        value = stored.get(name)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+            raise ValueError(f"{name} of an update must be a number; got {value!r:.50}")
+    if not all(isinstance(key, str) for key in stored) or not isinstance(stored.get("date", ""), str):
+        raise ValueError("the date of an update must be a string")
+    return dict(stored)
 
 
 def _with_index(state: ModelState, model: Any) -> ModelState:

@@ -425,6 +425,12 @@ class LabelModel(CommonParameters, ClassifierMixin, BaseEstimator):
         return model
 
     @property
+    def version_(self) -> int:
+        """1 after training, and one more with every update since."""
+        check_is_fitted(self)
+        return 1 + len(getattr(self, "updates_", ()))
+
+    @property
     def calibrator(self) -> Calibrator:
         """The probabilities of this model."""
         return Calibrator(self)

@@ -81,7 +81,9 @@ DEFAULT_ADVICE = {
 NO_LABELS = (
     "no row of y has a label; check the source of the labels, such as the label column and label_sep of read_texts"
 )
-OF_EARLIER_DATA = ("index_base_", "text_source_", "calibration_", "tuning_", "decision_")
+OF_EARLIER_DATA = (
+    "index_base_", "text_source_", "calibration_", "tuning_", "decision_", "rows_", "updates_", "duals_",
+)  # fmt: skip
 
 Floats = npt.NDArray[np.float64]
 Factors = tuple[Floats | None, Floats | None]

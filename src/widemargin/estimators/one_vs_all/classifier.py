@@ -177,6 +177,10 @@ class OneVsAllClassifier(LabelModel):
         The labels; column numbers when an indicator matrix was given, column names when it was a data frame.
     certificate_ : Certificate
         Bounds on the optimum, summed over the labels, and the worst label.
+    label_bounds_ : ndarray of shape (n_labels, 5)
+        The same for each label: its objective with the stored weights, a lower bound on its optimum, its objective with
+        zero weights and before pruning, and the share of ‖w‖² that pruning removed. Models that were saved by an
+        earlier release have none.
     C_ : float
         The weight of the loss in use.
     rank_scale_ : float
@@ -542,6 +546,7 @@ class OneVsAllClassifier(LabelModel):
         if not (self.warm_start and hasattr(self, "coef_") and self._has_labels_of(data.targets)):
             self.classes_ = data.targets.classes
         self.coef_, self.intercept_ = result.coef, result.intercept
+        self.label_bounds_ = result.bounds_by_label
         self._set_rank_scale(data.targets.kind)
         # Only labels without a minimiser, which the logistic loss has, may keep their gap without a warning.
         harmless = HARMLESS_GAP if self.loss == "logistic" else 0.0
@@ -567,6 +572,7 @@ class OneVsAllClassifier(LabelModel):
             model = copy.copy(self)
             model.prune = threshold
             model.coef_, model.certificate_ = pruned.coef, pruned.certificate
+            model.label_bounds_ = pruned.bounds_by_label
             model._set_rank_scale(data.targets.kind)
             model._warn_of_pruning(pruned, stacklevel=4)
             yield model
