@@ -26,6 +26,7 @@ import scipy.sparse as sp
 from widemargin.cli.console import print_note
 from widemargin.cli.options import OPTIONS_OF, TREE_METHODS, Given, zero_based
 from widemargin.data.load import Dataset, load_data, recognize_format
+from widemargin.data.names import read_names
 from widemargin.data.tables import TableSpec, TextRows, Texts, is_table, table_format
 from widemargin.exceptions import DataFormatError, DataFormatWarning
 from widemargin.labels.encoding import EncodedTargets
@@ -70,29 +71,33 @@ def load_training(
 ) -> tuple[Dataset, Dataset | None, Any]:
     """Labelled training data of any kind, with the fitted vectoriser for text; the rows held out, if any; and groups.
 
-    The groups of --group are those of the training rows, shape (n_samples,); None without the option.
+    The groups of --group are those of the training rows, shape (n_samples,); None without the option. The ids of --id
+    or --row-ids are `row_ids` of the data.
     """
-    group = getattr(given, "group", None)
+    group, id_column, ids_file = (getattr(given, name, None) for name in ("group", "id", "row_ids"))
+    if id_column is not None and ids_file is not None:
+        raise ValueError("--id and --row-ids both give the ids of the rows; leave one out")
     if spec is None:
         names = {"label_names": given.labels, "feature_names": given.features}
         dataset = load_data(given.data, **names, zero_based=zero_based(given))
         groups = None if group is None else _groups_of_file(Path(group), dataset.X.shape[0])
+        dataset = replace(dataset, row_ids=_ids_of_file(ids_file, dataset.X.shape[0]))
         dataset, groups = _labelled(dataset, given.skip_unlabelled, groups)
         return _split(dataset, test_size, given.seed, groups)
-    keep = () if group is None else (group,)
+    keep = tuple(name for name in (group, id_column) if name is not None)
     rows = TextRows(given.data, spec, keep=keep, skip_unlabelled=given.skip_unlabelled)
     vectorizer, held_out = vectorizer_of(given), None
     try:
         if test_size is None:
             X = vectorizer.fit_transform(rows)
             y = _labels_of_table(rows)
-            groups = np.array([str(value) for (value,) in rows.kept]) if keep else None
+            groups, ids = _kept_columns(rows, group, id_column, ids_file)
         else:
             texts = np.array(list(rows), dtype=object)
-            groups = np.array([str(value) for (value,) in rows.kept]) if keep else None
-            whole = Dataset(texts, _labels_of_table(rows), None, None, "")
+            groups, ids = _kept_columns(rows, group, id_column, ids_file)
+            whole = Dataset(texts, _labels_of_table(rows), None, None, "", row_ids=ids)
             part, held_out, groups = _split(whole, test_size, given.seed, groups)
-            X, y = vectorizer.fit_transform(part.X), part.Y
+            X, y, ids = vectorizer.fit_transform(part.X), part.Y, part.row_ids
     except DataFormatError:
         raise
     except ValueError as error:  # no terms, or options that contradict each other
@@ -102,7 +107,32 @@ def load_training(
     from widemargin.estimators.text import TextPart
 
     terms = list(map(str, vectorizer.get_feature_names_out()))
-    return Dataset(X, y, None, terms, str(given.data), text=TextPart(vectorizer, spec)), held_out, groups
+    text = TextPart(vectorizer, spec)
+    return Dataset(X, y, None, terms, str(given.data), text=text, row_ids=ids), held_out, groups
+
+
+def _kept_columns(
+    rows: TextRows, group: str | None, id_column: str | None, ids_file: Path | None
+) -> tuple[Any, list[str] | None]:
+    """Groups and ids of the rows of a table that was read, or None."""
+    groups = None if group is None else np.array([str(values[0]) for values in rows.kept])
+    if id_column is None:
+        return groups, _ids_of_file(ids_file, rows.n_rows)
+    return groups, [str(values[-1]) for values in rows.kept]
+
+
+def _ids_of_file(path: Path | None, n_rows: int) -> list[str] | None:
+    """One id per row, from the lines of a file; None without a file."""
+    if path is None:
+        return None
+    ids = read_names(path)
+    if len(ids) != n_rows:
+        raise DataFormatError(
+            f"the file has {len(ids):,} ids, but the data have {n_rows:,} rows",
+            path=path,
+            remedy="write one id per line, in the order of the rows; for a table, --id names a column with the ids",
+        )
+    return ids
 
 
 def _groups_of_file(path: Path, n_rows: int) -> Any:
@@ -152,7 +182,7 @@ def _labelled(dataset: Dataset, skip_unlabelled: bool, groups: Any = None) -> tu
     if len(kept) < dataset.Y.shape[0]:
         _note_skipped(dataset.Y.shape[0] - len(kept), len(kept))
     groups = None if groups is None else groups[kept]
-    return replace(dataset, X=dataset.X[kept], Y=sp.csr_array(dataset.Y)[kept]), groups
+    return _with_rows(dataset, kept, sp.csr_array(dataset.Y)[kept]), groups
 
 
 def _note_skipped(n_skipped: int, n_kept: int) -> None:
@@ -181,8 +211,14 @@ def _split(
     parts = []
     for part in (train, test):
         y = [dataset.Y[row] for row in part] if isinstance(dataset.Y, list) else dataset.Y[part]
-        parts.append(replace(dataset, X=dataset.X[part], Y=y))
+        parts.append(_with_rows(dataset, part, y))
     return parts[0], parts[1], groups
+
+
+def _with_rows(dataset: Dataset, rows: Any, y: Any) -> Dataset:
+    """Some of the rows, with these labels."""
+    ids = None if dataset.row_ids is None else [dataset.row_ids[row] for row in rows]
+    return replace(dataset, X=dataset.X[rows], Y=y, row_ids=ids)
 
 
 def _labels_of_table(rows: TextRows, remedy: str = "use") -> Any:

@@ -353,6 +353,11 @@ OPTIONS: list[Option] = [
            f"{TRAINING} convert", panel=DATA),
     Option("index_base", "--index-base", ("auto", "0", "1"), "Index of the first feature in a text file; needed only "
            "if it cannot be inferred from the file.", f"{TRAINING} {WITH_MODEL} convert", "auto", panel=DATA),
+    Option("keep_rows", "--keep-rows", bool, "Keep a copy of the training rows in the model folder, so that the model "
+           "can be updated. Without it, a model that was trained on a store records where the store is.", "train",
+           False, panel=DATA),
+    Option("row_ids", "--row-ids", Path, "File with an id for each row, one per line; rows can later be removed by "
+           "their ids. This requires --keep-rows or a store.", "train", panel=DATA, metavar="FILE"),
     Option("test_size", "--test-size", float, "Hold out this fraction of the rows, such as 0.2, and evaluate the model "
            "on them.", "train", panel=DATA, min=0.0, max=1.0),
     Option("skip_unlabelled", "--skip-unlabelled", bool, "Leave out rows without a label.",
@@ -365,6 +370,7 @@ OPTIONS: list[Option] = [
            metavar="COLUMNS", shown="as in training", parse=columns),
     Option("labels", "--labels", str, "Label column of a table.", "evaluate report", panel=TABLE, metavar="COLUMN",
            shown="as in training"),
+    text("id", "--id", str, "Column with an id for each row, as with --row-ids.", commands="train", metavar="COLUMN"),
     text("label_sep", "--label-sep", str, "Separator between the labels in a cell, such as '|'; without it, each cell "
          "contains a single label.", commands=f"{TRAINING} evaluate report"),
     text("delimiter", "--delimiter", str, "Separator between the cells of a CSV or TSV file.",

@@ -30,7 +30,7 @@ def run(given: Given) -> None:
     """Read, train into the folder, and report."""
     spec = inputs.table_spec(given)
     names = () if spec else (given.labels, given.features, *label_files(given.data))
-    refuse_input_as_output(given.out, given.data, given.taxonomy, *names)
+    refuse_input_as_output(given.out, given.data, given.taxonomy, given.row_ids, *names)
     check_writable(given.out)
     # Only the rows to hold out are drawn at random in one-vs-all.
     no_seed = {"seed": None} if given.test_size is not None and given.method == "one-vs-all" else {}
@@ -57,6 +57,7 @@ def run(given: Given) -> None:
         estimator.set_params(callback=callback)
         how: dict[str, Any] = {"executor": executor_of(given), "memory_limit_mb": given.memory_limit}
         how |= {"shard_size": given.shard_size, "restart": given.restart, "report": console.print_note}
+        how |= {"keep_rows": given.keep_rows}
         fitted = train(estimator, dataset, given.out, **how, groups=groups if _chooses(estimator, groups) else None)
     model = fitted if dataset.text is None else fitted[-1]
     if given.calibrate is not None:

@@ -89,6 +89,8 @@ class Dataset:
     text : object or None
         For rows made from text: the vectoriser and the `TableSpec`, to be stored with a model. See
         `widemargin.estimators.text`.
+    row_ids : list of str or None
+        A distinct name for each row.
 
     Examples
     --------
@@ -106,6 +108,7 @@ class Dataset:
     path: str
     index_base: dict[str, int] = field(default_factory=dict)
     text: Any = None
+    row_ids: list[str] | None = None
 
     @functools.cached_property
     def targets(self) -> EncodedTargets:

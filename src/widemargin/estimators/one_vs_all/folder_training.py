@@ -19,19 +19,21 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 from sklearn.base import clone
+from sklearn.utils import check_array
 
 from widemargin import __version__, _core
 from widemargin.data.load import Dataset, label_files, load_data
 from widemargin.data.normalize import has_unit_rows, l2_normalize_rows, with_unit_rows
 from widemargin.data.store import STORE_FILE, is_store, open_store, write_store
+from widemargin.data.training_rows import Segment, TrainingRows, check_row_ids, write_segment
 from widemargin.estimators.one_vs_all.classifier import OneVsAllClassifier
 from widemargin.estimators.one_vs_all.shards import CONTINUE, STARTS_OF_MANY_LABELS, ShardRun, bytes_of, watching_memory
 from widemargin.estimators.persistence import check_savable, load, save, stored_parameters
@@ -40,6 +42,7 @@ from widemargin.estimators.training import Estimator, TrainingData
 from widemargin.estimators.tuning import AUTO, Choice, choose_for_lists, using
 from widemargin.exceptions import DataFormatError, TrainingInterrupted, UnfinishedTrainingError
 from widemargin.files import refuse_input_as_output
+from widemargin.labels.encoding import EncodedTargets
 from widemargin.model_io import check_writable
 from widemargin.model_io.state import WORK_FOLDER
 from widemargin.parallel import as_executor, use_executor
@@ -73,6 +76,8 @@ def train(
     restart: bool = False,
     report: Report | None = None,
     groups: Any = None,
+    keep_rows: bool = False,
+    row_ids: Sequence[str] | None = None,
 ) -> Any:
     """Train a model into a folder; a large one-vs-all training can be resumed after a kill.
 
@@ -107,6 +112,12 @@ def train(
         Called with sentences about the resources that a training in shards needs, and about its progress.
     groups : array-like of shape (n_samples,), optional
         Group of each row; rows of one group are held out together when C="auto" chooses.
+    keep_rows : bool, default=False
+        Whether to keep a copy of the rows in the model folder, so that the model can be updated. A model that was
+        trained on all rows of a store records where the store is, and needs no copy as long as it stays there.
+    row_ids : sequence of str, optional
+        A distinct name for each row, by which it can be removed later; by default those of the `Dataset`. This requires
+        a store, or `keep_rows`.
 
     Returns
     -------
@@ -149,6 +160,7 @@ def train(
     dataset = _as_dataset(data)
     if dataset.Y is None:
         raise DataFormatError("the data contain no labels", path=dataset.path, remedy="use labelled rows")
+    record = _rows_to_record(dataset, keep_rows, row_ids)
     if shard_size is not None and not isinstance(estimator, OneVsAllClassifier):
         raise ValueError("shard_size applies only to one-vs-all; leave it out")
     routed = {} if groups is None else {"groups": groups}
@@ -158,7 +170,7 @@ def train(
             if time_limit_s is not None:
                 callback = TimeLimit(time_limit_s, callback)
             model = clone(estimator).set_params(callback=callback).fit(dataset.X, dataset.targets, **routed)
-            model = _saved(model, estimator, dataset, out)
+            model = _saved(model, estimator, dataset, out, record)
             work.remove()
         return model
     checked = clone(estimator).set_params(normalize=False)._training_data(dataset.X, dataset.targets, None)
@@ -167,13 +179,13 @@ def train(
     if asked or _is_large(checked) or (Path(out) / WORK_FOLDER).exists():
         options: dict[str, Any] = {"executor": as_executor(executor), "time_limit_s": time_limit_s, "report": report}
         limits = shard_size, memory_limit_mb
-        return _train_in_shards(estimator, checked, dataset, out, restart, groups, *limits, **options)
+        return _train_in_shards(estimator, checked, dataset, out, record, restart, groups, *limits, **options)
     if estimator.normalize:
         checked = replace(checked, X=with_unit_rows(checked.X))
     model = clone(estimator).set_params(callback=estimator.callback)
     with using(model, choose_for_lists(model, checked, groups)):
         model._fit_checked(checked)
-    return _saved(model, estimator, dataset, out)
+    return _saved(model, estimator, dataset, out, record)
 
 
 def _is_large(data: TrainingData) -> bool:
@@ -183,10 +195,81 @@ def _is_large(data: TrainingData) -> bool:
     return work_of(X, n_labels) > LARGE_WORK or n_bytes > LARGE_BYTES
 
 
-def _saved(model: Any, estimator: Estimator, dataset: Dataset, out: str | os.PathLike[str]) -> Any:
-    """A fitted model with the names from its data file, saved in its folder."""
+class RowsToRecord(NamedTuple):
+    """The training rows that a model will refer to: those to copy into its folder, or those of a store."""
+
+    X: Any
+    store: str | None
+    ids: list[str] | None
+
+
+def _rows_to_record(dataset: Dataset, keep_rows: bool, row_ids: Sequence[str] | None) -> RowsToRecord | None:
+    """What the model will record about its rows, checked before training; None for nothing."""
+    ids = dataset.row_ids if row_ids is None else [str(name) for name in row_ids]
+    if ids is not None:
+        check_row_ids(ids, dataset.targets.Y.shape[0])
+    if keep_rows:
+        return RowsToRecord(check_array(dataset.X, accept_sparse="csr", dtype=[np.float64, np.float32]), None, ids)
+    if is_store(dataset.path) and _has_rows_of(dataset):
+        return RowsToRecord(None, dataset.path, ids)
+    if ids is not None:
+        raise ValueError(
+            "row ids require rows that the model can find again; pass keep_rows=True (--keep-rows), or train on all "
+            "rows of a store"
+        )
+    return None
+
+
+def _has_rows_of(dataset: Dataset) -> bool:
+    """Whether the rows are those of the store that they came from, all of them and unchanged."""
+    stored, X = open_store(dataset.path).X, dataset.X
+    parts = [("data", "indices", "indptr") if sp.issparse(matrix) else () for matrix in (stored, X)]
+    if parts[0] != parts[1] or stored.shape != getattr(X, "shape", None) or stored.dtype != X.dtype:
+        return False
+    pairs = [(getattr(stored, name), getattr(X, name)) for name in parts[0]] or [(stored, X)]
+    return all(_are_equal(a, b) for a, b in pairs)
+
+
+def _are_equal(a: Any, b: Any) -> bool:
+    """Whether two arrays are equal, a block at a time: the rows may not fit in memory."""
+    if a.shape != b.shape:
+        return False
+    step = max(1, BLOCK_VALUES * len(a) // max(1, a.size))
+    return all(np.array_equal(a[start : start + step], b[start : start + step]) for start in range(0, len(a), step))
+
+
+def _record_rows(model: Any, dataset: Dataset, out: str | os.PathLike[str], record: RowsToRecord) -> None:
+    """Set `rows_` of a fitted model; rows to keep are written into its folder."""
+    segment = write_segment(out, record.X) if record.store is None else Segment.of_store(record.store)
+    Y = _labels_of_rows(model, dataset.targets)
+    model.rows_ = TrainingRows((segment,), Y, row_ids=record.ids, folder=os.path.abspath(out))
+
+
+def _labels_of_rows(model: Any, targets: EncodedTargets) -> sp.csr_array:
+    """The labels of the training rows as an indicator with a column for each class of the model."""
+    if hasattr(model, "taxonomy_"):
+        from widemargin.estimators.tree.targets import labelled_nodes
+
+        rows, nodes = labelled_nodes(targets, model.taxonomy_, model.separator)
+        class_of_node = np.empty(model.taxonomy_.n_nodes, dtype=np.int64)
+        class_of_node[model.taxonomy_.indices(model.classes_)] = np.arange(len(model.classes_))
+        columns = class_of_node[nodes]
+    elif targets.kind == "multilabel":
+        return sp.csr_array(targets.Y, dtype=np.int8)
+    else:
+        rows, columns = np.arange(targets.Y.shape[0]), targets.indices
+    shape = (targets.Y.shape[0], len(model.classes_))
+    return sp.csr_array((np.ones(len(rows), dtype=np.int8), (rows, columns)), shape=shape)
+
+
+def _saved(
+    model: Any, estimator: Estimator, dataset: Dataset, out: str | os.PathLike[str], record: RowsToRecord | None
+) -> Any:
+    """A fitted model with the names from its data file and a record of its rows, saved in its folder."""
     model.callback = None
     add_names(model, dataset)
+    if record is not None:
+        _record_rows(model, dataset, out, record)
     found = getattr(estimator, "tuning_", None)  # how the values of the parameters were found, unless by a fit
     if found is not None and AUTO not in [getattr(estimator, name, None) for name in found["params"]]:
         inside = {"rank_scale": model.tuning_} if hasattr(model, "tuning_") else {}
@@ -218,6 +301,7 @@ def _train_in_shards(
     data: TrainingData,
     dataset: Dataset,
     out: str | os.PathLike[str],
+    record: RowsToRecord | None,
     restart: bool,
     groups: Any,
     shard_size: int | None,
@@ -241,7 +325,7 @@ def _train_in_shards(
             model = clone(estimator).set_params(callback=None)
             with using(model, choice):
                 model._keep(data, result)
-            _saved(model, estimator, dataset, out)
+            _saved(model, estimator, dataset, out, record)
         except KeyboardInterrupt:
             raise TrainingInterrupted(f"{run.so_far()}; {CONTINUE}") from None
         work.remove()
