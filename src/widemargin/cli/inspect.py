@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from widemargin.cli import console
 from widemargin.cli.inputs import OpenModel, display_names, open_model
 from widemargin.cli.options import Given
+from widemargin.data.store import is_store
 from widemargin.estimators.tree.classifier import HierarchicalClassifier
 from widemargin.estimators.tuning import AUTO
 from widemargin.labels.taxonomy import Taxonomy
@@ -20,6 +21,21 @@ from widemargin.parallel.work_folder import WorkFolder
 from widemargin.problems.tree_factor import TreeWeights
 
 __all__ = ["print_choice", "run"]
+
+MOST_UPDATES = 10  # shown, the latest ones
+MOST_STORES = 3
+UPDATE_COLUMNS = {
+    "date": "date",
+    "added": "added",
+    "removed": "removed",
+    "labels_untouched": "untouched",
+    "labels_kept": "kept",
+    "labels_solved": "re-solved",
+    "labels_new": "new labels",
+    "cpu_s": "CPU s",
+    "gap_before": "gap before",
+    "gap_after": "gap after",
+}
 
 
 def run(given: Given) -> None:
@@ -46,11 +62,30 @@ def run(given: Given) -> None:
         return
     summary["worst_label"] = shown.get(summary["worst_label"], summary["worst_label"])
     console.print_table(f"{summary['class']} in {given.model}", table_rows(summary))
+    if summary["updates"]:
+        _print_updates(summary["updates"])
     if summary["tuning"] is not None:
         from widemargin.comparison import Tuning
 
         for table in Tuning.from_dict(summary["tuning"]).tables:
             print_choice(table)
+
+
+def _print_updates(updates: list[dict[str, Any]]) -> None:
+    """The latest updates, with the columns that they have."""
+    shown = list(enumerate(updates, start=2))[-MOST_UPDATES:]
+    names = [name for name in UPDATE_COLUMNS if any(name in update for _, update in shown)]
+    rows = [[str(version), *(_update_cell(name, update.get(name)) for name in names)] for version, update in shown]
+    title = "Updates" if len(shown) == len(updates) else f"The latest {len(shown)} of {len(updates):,} updates"
+    headers = ["version", *(UPDATE_COLUMNS[name] for name in names)]
+    if names:
+        console.print_columns(title, headers, rows, n_keys=1, marked=None)
+
+
+def _update_cell(name: str, value: Any) -> str:
+    if value is None or isinstance(value, str):
+        return value or ""
+    return f"{value:.2e}" if name.startswith("gap") else f"{value:.1f}" if name == "cpu_s" else f"{value:,}"
 
 
 def print_choice(found: Any) -> None:
@@ -95,10 +130,13 @@ def summarize(model: Any, model_folder: Path) -> dict[str, Any]:
         "class": described["kind"],
         "format_version": described["format_version"],
         "instruction_set": described["instruction_set"],
+        "version": model.version_,
+        "updates": getattr(model, "updates_", []),
         "parameters": plain_parameters(model),
         "targets": model.kind_,
         "rows": int(model.n_samples_fit_),
         "features": int(model.n_features_in_),
+        **_rows_facts(model),
         "labels": len(model.classes_),
         "stored_weights": model._n_weights(),
         "C": model.C_,
@@ -127,6 +165,8 @@ def table_rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
     has_scale = summary.get("rank_scale", 0.0) != 0.0 or summary["parameters"].get("rank_scale") == AUTO
     rows = [
         ("trained on", f"{summary['rows']:,} rows, {summary['features']:,} features, {summary['targets']} targets"),
+        ("version", _version_text(summary["version"])),
+        *([("training rows", _rows_text(summary["training_rows"]))] if "training_rows" in summary else []),
         ("labels", f"{summary['labels']:,}"),
         ("stored weights", f"{summary['stored_weights']:,} ({share:,.0f} per label)"),
         *([("C", f"{summary['C']:.4g}")] if summary["parameters"]["C"] == AUTO else []),
@@ -145,6 +185,36 @@ def table_rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
     if "unfinished" in summary:
         rows.append(("unfinished training", _unfinished_text(summary["unfinished"])))
     return rows
+
+
+def _version_text(version: int) -> str:
+    n_updates = version - 1
+    return f"{version:,}, after {n_updates:,} update{'' if n_updates == 1 else 's'}" if n_updates else "1, no updates"
+
+
+def _rows_facts(model: Any) -> dict[str, Any]:
+    """Where the training rows are, if the model knows."""
+    if not hasattr(model, "rows_"):
+        return {}
+    rows = model.rows_
+    paths = [(segment, rows.path_of(segment)) for segment in rows.segments]
+    stores = [
+        {"path": path, "kept": segment.is_kept, "rows": segment.n_rows, "found": is_store(path)}
+        for segment, path in paths
+    ]
+    about = {"live": rows.n_rows, "removed_on_disk": len(rows.removed), "ids": rows.row_ids is not None}
+    return {"training_rows": about | {"stores": stores}}
+
+
+def _rows_text(facts: dict[str, Any]) -> str:
+    kept = [store for store in facts["stores"] if store["kept"]]
+    places = [] if not kept else ["this folder" if all(store["found"] for store in kept) else "this folder (missing)"]
+    others = [f"{s['path']}{'' if s['found'] else ' (missing)'}" for s in facts["stores"] if not s["kept"]]
+    places += others[:MOST_STORES]
+    more = len(others) - MOST_STORES
+    where = ", ".join(places) + (f" and {more:,} more stores" if more > 0 else "")
+    removed = facts["removed_on_disk"]
+    return f"{facts['live']:,} in {where}" + (f"; {removed:,} removed rows are still on disk" if removed else "")
 
 
 def _certificate_rows(certificate: dict[str, Any], status: str) -> list[tuple[str, str]]:

@@ -12,6 +12,7 @@ options and idf added, and its terms as the names of the features.
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import re
 import warnings
@@ -574,6 +575,7 @@ def _checked_update(stored: dict[str, Any]) -> dict[str, Any]:
             raise ValueError(f"{name} of an update must be a number; got {value!r:.50}")
     if not all(isinstance(key, str) for key in stored) or not isinstance(stored.get("date", ""), str):
         raise ValueError("the date of an update must be a string")
+    json.dumps(stored)  # a TypeError for what is no JSON value
     return dict(stored)
 
 
