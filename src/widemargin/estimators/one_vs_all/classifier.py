@@ -478,6 +478,10 @@ class OneVsAllClassifier(LabelModel):
         self, data: TrainingData, start: tuple[Any, Any] | None = None, memory_limit_mb: float | None = None
     ) -> Plan:
         """What is minimised, and how; `memory_limit_mb` replaces the parameter of that name."""
+        return self._planned(self._problem(data), start, memory_limit_mb)
+
+    def _problem(self, data: TrainingData) -> Problem:
+        """What is minimised."""
         positive_weight: Floats | None
         if self.class_weight == "propensity":
             positive_weight, negative_weight = self._inverse_propensities(data.targets), None
@@ -487,7 +491,7 @@ class OneVsAllClassifier(LabelModel):
             raise ValueError(
                 "decision='threshold' is for rows with several labels, but y has one label per row; use decision='sign'"
             )
-        problem = Problem.of(
+        return Problem.of(
             data.X,
             data.targets.Y,
             C=cast(float, self.C),
@@ -498,6 +502,11 @@ class OneVsAllClassifier(LabelModel):
             fit_intercept=self.fit_intercept,
             regularize_intercept=self.regularize_intercept,
         )
+
+    def _planned(
+        self, problem: Problem, start: tuple[Any, Any] | None = None, memory_limit_mb: float | None = None
+    ) -> Plan:
+        """How the labels of a problem are solved with these parameters."""
         names = ("tol", "gap_tol", "prune", "max_iter", "init", "init_params", "row_index")
         return make_plan(
             problem,

@@ -51,7 +51,7 @@ from widemargin.parallel.work_folder import WorkFolder
 from widemargin.solvers.limits import TimeLimit, deadline_of
 from widemargin.solvers.one_vs_all.plan import Plan, work_of
 
-__all__ = ["LARGE_BYTES", "LARGE_WORK", "add_names", "job_plan", "train", "write_rows"]
+__all__ = ["LARGE_BYTES", "LARGE_WORK", "add_matrix", "add_names", "is_large", "job_plan", "train", "write_rows"]
 
 # A unit of work takes 1 to 6 ns of CPU, 25 with Newton on sparse rows: below this, training takes 2 to 25 s, less than
 # one shard: shards would not make a kill cheaper. Shards cost 0.1 s of waiting for the disk, 15 ms of CPU and, above
@@ -176,7 +176,7 @@ def train(
     checked = clone(estimator).set_params(normalize=False)._training_data(dataset.X, dataset.targets, None)
     asked = (executor, shard_size, time_limit_s, memory_limit_mb) != (None, None, None, None)
     asked = asked or deadline_of(estimator.callback) < math.inf
-    if asked or _is_large(checked) or (Path(out) / WORK_FOLDER).exists():
+    if asked or is_large(checked.X, checked.targets.Y.shape[1]) or (Path(out) / WORK_FOLDER).exists():
         options: dict[str, Any] = {"executor": as_executor(executor), "time_limit_s": time_limit_s, "report": report}
         limits = shard_size, memory_limit_mb
         return _train_in_shards(estimator, checked, dataset, out, record, restart, groups, *limits, **options)
@@ -188,9 +188,8 @@ def train(
     return _saved(model, estimator, dataset, out, record)
 
 
-def _is_large(data: TrainingData) -> bool:
+def is_large(X: Any, n_labels: int) -> bool:
     """Whether labels should be trained in shards."""
-    X, n_labels = data.X, data.targets.Y.shape[1]
     n_bytes = bytes_of(X) + n_labels * X.shape[1] * X.dtype.itemsize
     return work_of(X, n_labels) > LARGE_WORK or n_bytes > LARGE_BYTES
 
@@ -381,7 +380,7 @@ def _fingerprint(dataset: Dataset, groups: Any) -> str:
         digest.update((Path(dataset.path) / STORE_FILE).read_bytes())
     else:
         for matrix in (dataset.X, dataset.targets.Y):
-            _add_matrix(digest, matrix)
+            add_matrix(digest, matrix)
     names = [dataset.targets.classes.tolist(), dataset.feature_names, sorted(dataset.index_base.items())]
     digest.update(json.dumps(names, default=repr).encode())
     if groups is not None:
@@ -389,7 +388,7 @@ def _fingerprint(dataset: Dataset, groups: Any) -> str:
     return digest.hexdigest()
 
 
-def _add_matrix(digest: Any, matrix: Any) -> None:
+def add_matrix(digest: Any, matrix: Any) -> None:
     if sp.issparse(matrix):
         csr = sp.csr_array(matrix)
         parts = [csr.data, csr.indices.astype(np.int64), csr.indptr.astype(np.int64)]

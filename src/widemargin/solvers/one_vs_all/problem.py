@@ -11,7 +11,7 @@ a fit without them. Memory: 8 bytes per positive and 24 per label.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -79,6 +79,21 @@ class Labels:
     bias_value: float
     bias_penalty: float
 
+    def select(self, labels: Ints) -> Self:
+        """Some of these labels, in the given order."""
+        first, last = self.positive_indptr[labels], self.positive_indptr[labels + 1]
+        indptr = np.append(0, np.cumsum(last - first))
+        # Entry k of the new list comes from the old one at k, moved from where its label starts there to where it
+        # starts here.
+        source = np.arange(indptr[-1]) + np.repeat(first - indptr[:-1], last - first)
+        return replace(
+            self,
+            positive_rows=self.positive_rows[source],
+            positive_indptr=indptr,
+            positive_factor=self.positive_factor[labels],
+            negative_factor=self.negative_factor[labels],
+        )
+
 
 @dataclass(frozen=True)
 class Problem(Labels):
@@ -102,6 +117,10 @@ class Problem(Labels):
 
     n_labels: int
     X: Any
+
+    def select(self, labels: Ints) -> Self:
+        """Some of these labels, in the given order."""
+        return replace(super().select(labels), n_labels=len(labels))
 
     @classmethod
     def of(
@@ -198,21 +217,6 @@ class BlockTask(Labels):
     polish: bool = False
     solve_one_sided: bool = False
     tighten_cg: bool = True
-
-    def select(self, labels: Ints) -> BlockTask:
-        """The task of some of these labels, in the given order."""
-        first, last = self.positive_indptr[labels], self.positive_indptr[labels + 1]
-        indptr = np.append(0, np.cumsum(last - first))
-        # Entry k of the new list comes from the old one at k, moved from where its label starts there to where it
-        # starts here.
-        source = np.arange(indptr[-1]) + np.repeat(first - indptr[:-1], last - first)
-        return replace(
-            self,
-            positive_rows=self.positive_rows[source],
-            positive_indptr=indptr,
-            positive_factor=self.positive_factor[labels],
-            negative_factor=self.negative_factor[labels],
-        )
 
     def loss_weight(self) -> Floats:
         """Σ_i c_i / C of each label, shape (n_labels,): the objective at zero is C φ(0) times this."""

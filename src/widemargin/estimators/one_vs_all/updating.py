@@ -1,0 +1,350 @@
+"""Which labels of a one-vs-all model keep their weights when rows come and go, with proof, and how the others go on.
+
+For one label, with the rows O of the model, added rows N and removed rows R, the stored weights (w, b) and the bounds
+P_O ≥ optimum ≥ D_O:
+
+    P(w, b) = P_O(w, b) + Σ_N c_i φ(m_i) − Σ_R c_i φ(m_i)            exactly
+    D       = D_O                                                      if no removed row has a dual variable α_i > 0
+
+Added rows get α_i = 0, which every dual point may have, so D_O stays a lower bound however many rows are added. With
+the squared hinge a row with a slack ξ_i = max(0, 1 − m_i) of zero changes neither P nor D. Hence, in this order:
+
+    untouched    no added or removed row has a slack: the old certificate is the new one
+    kept         the gap before pruning plus the change of P is within `gap_tol`: the weights stay, P is the new one
+    solved       all others, from their old weights, on all rows that are left
+    new          labels that the model did not have
+
+A removed row with a slack makes D_O worthless, unless the dual variables were kept (`duals_`): then D is computed from
+those of the rows that are left, those of touching rows set to the maximiser of their own coordinate, and the heavier
+side scaled down until Σ α_i y_i = 0. The logistic loss has α_i > 0 in every row: its labels can be kept when rows are
+added, and are solved again when rows are removed. The gradient rule `tol` is not tested for kept labels: only a norm of
+the gradient is known, and not at the stored weights.
+
+Scores of added and removed rows are products of sparse matrices, one block of labels at a time: only pairs that share a
+feature are visited, plus the labels whose intercept is above −1, which every row touches. Memory: the pairs of a block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from widemargin.problems.certificate import relative_gap
+from widemargin.problems.losses import get_loss
+from widemargin.problems.scores import squared_norms
+from widemargin.solvers.one_vs_all.problem import Problem
+
+__all__ = ["Rows", "Verdict", "judge"]
+
+UNTOUCHED, KEPT, SOLVED, NEW = "untouched", "kept", "solved", "new"
+PAIRS_PER_BLOCK = 4_000_000  # of labels and rows, dense; sparse blocks have about as many pairs that share a feature
+LABELS_PER_BLOCK = 512  # at most: what is made of their weights should stay in the cache
+# How far inside the margin a removed row may be and still count as active: its dual variable was found with the
+# intercept of the certificate, which may differ from the stored one by its rounding to float32.
+INTERCEPT_ROUNDING = 1e-5
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows that a model gains or loses, in the form they are trained on.
+
+    Parameters
+    ----------
+    X : ndarray or CSR array of shape (n_rows, n_features)
+        The rows.
+    Y : csr_array of shape (n_rows, n_labels)
+        Their labels.
+    weight : ndarray of shape (n_rows,)
+        Their sample weights.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import scipy.sparse as sp
+    >>> from widemargin.estimators.one_vs_all.updating import Rows
+    >>> len(Rows(np.eye(2), sp.csr_array(np.eye(2, dtype=np.int8)), np.ones(2)))
+    2
+    """
+
+    X: Any
+    Y: Any
+    weight: Floats
+
+    def __len__(self) -> int:
+        return int(self.X.shape[0])
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the bounds say about the labels of a changed model.
+
+    Parameters
+    ----------
+    outcome : ndarray of str of shape (n_labels,)
+        "untouched", "kept", "solved" (to be solved again) or "new" (to be solved for the first time).
+    bounds : ndarray of shape (n_labels, 5)
+        Bounds of the labels that keep their weights, the columns of `BOUND_COLUMNS`; the others have old values.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from widemargin.estimators.one_vs_all.updating import Verdict
+    >>> Verdict(np.array(["kept", "solved", "new"]), np.zeros((3, 5))).to_solve
+    array([1, 2])
+    """
+
+    outcome: npt.NDArray[np.str_]
+    bounds: Floats
+
+    @property
+    def to_solve(self) -> Ints:
+        """The labels that need a solver."""
+        return np.flatnonzero((self.outcome == SOLVED) | (self.outcome == NEW))
+
+
+def judge(
+    problem: Problem,
+    coef: Any,
+    intercept: npt.NDArray[Any],
+    bounds: Floats,
+    source: Ints,
+    added: Rows,
+    removed: Rows,
+    *,
+    prune: float,
+    gap_tol: float | None,
+    duals: Any = None,
+) -> Verdict:
+    """Decide which labels keep their weights.
+
+    Parameters
+    ----------
+    problem : Problem
+        The labels on the rows that are left and the added ones. Without `duals`, only the factors of the labels are
+        used: the rows may be any.
+    coef, intercept : matrix of shape (n_old, n_features), ndarray of shape (n_old,)
+        The stored weights.
+    bounds : ndarray of shape (n_old, 5)
+        Their bounds on the old rows, the columns of `BOUND_COLUMNS`.
+    source : ndarray of shape (n_labels,)
+        The old number of each label of the problem; −1 for a new label.
+    added, removed : Rows
+        What has changed; their Y has the columns of the problem.
+    prune : float
+        The threshold below which weights were dropped.
+    gap_tol : float or None
+        The gap to keep; None keeps untouched labels only.
+    duals : csr_array of shape (n_old, n_rows), optional
+        The dual variables of the old labels in the rows of the problem, zero in added rows. Squared hinge only.
+
+    Returns
+    -------
+    Verdict
+    """
+    old = np.flatnonzero(source >= 0)
+    outcome = np.full(problem.n_labels, NEW, dtype="<U9")
+    outcome[old] = UNTOUCHED
+    new_bounds = np.zeros((problem.n_labels, bounds.shape[1]))
+    new_bounds[old] = bounds[source[old]]
+    primal, dual, _, before, share = new_bounds.T
+    gain, touched, _ = _change(problem, coef, intercept, source, old, added, np.zeros(problem.n_labels))
+    # The dual variables come from the weights before pruning, whose scores differ by at most ‖dropped‖ ‖x‖.
+    dropped = np.zeros(problem.n_labels)
+    if prune > 0.0 and len(removed):
+        norms = np.zeros(problem.n_labels)
+        norms[old] = squared_norms(coef)[source[old]]
+        dropped = np.sqrt(norms * share / np.maximum(1e-300, 1.0 - share))
+    loss, _, lost = _change(problem, coef, intercept, source, old, removed, dropped)
+    primal += gain - loss
+    before += gain - loss
+    new_bounds[:, 2] += _at_zero(problem, added) - _at_zero(problem, removed)
+    certified = ~lost
+    if duals is not None and problem.loss == "squared_hinge":
+        recomputed = np.flatnonzero((touched | lost) & (source >= 0))
+        dual[recomputed] = _dual_values(problem, coef, intercept, source, recomputed, duals, added)
+        certified[recomputed] = True
+    dual[:] = np.minimum(dual, primal)
+    near = np.zeros(problem.n_labels, dtype=bool) if gap_tol is None else relative_gap(before, dual) <= gap_tol
+    changed = (touched | lost) & (source >= 0)
+    outcome[changed] = np.where(near & certified, KEPT, SOLVED)[changed]
+    return Verdict(outcome, new_bounds)
+
+
+def _at_zero(problem: Problem, rows: Rows) -> Floats:
+    """The loss of rows at zero weights, by label."""
+    positive = np.asarray(rows.Y.T @ rows.weight)
+    weights = problem.positive_factor * positive + problem.negative_factor * (rows.weight.sum() - positive)
+    return np.asarray(problem.C * float(get_loss(problem.loss).value(np.zeros(1))[0]) * weights)
+
+
+def _change(
+    problem: Problem,
+    coef: Any,
+    intercept: npt.NDArray[Any],
+    source: Ints,
+    old: Ints,
+    rows: Rows,
+    dropped: Floats,
+) -> tuple[Floats, npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    """Loss of some rows at the stored weights, by label; which labels they touch, and in which they may have duals."""
+    loss, touched, active = (
+        np.zeros(problem.n_labels),
+        np.zeros(problem.n_labels, bool),
+        np.zeros(problem.n_labels, bool),
+    )
+    if len(rows) == 0:
+        return loss, touched, active
+    if problem.loss == "logistic":
+        for labels, scores in _score_blocks(coef, intercept, source, old, rows):
+            loss[labels] = _logistic_losses(problem, labels, scores, intercept[source[labels]], rows)
+        touched[old] = active[old] = True
+        return loss, touched, active
+    norms = np.sqrt(squared_norms(rows.X))
+    for labels, pairs in _slack_blocks(coef, intercept, source, old, rows, dropped, norms):
+        label, row, slack, is_positive = pairs
+        factor = np.where(is_positive, problem.positive_factor[labels][label], problem.negative_factor[labels][label])
+        cost = problem.C * rows.weight[row] * factor
+        inside = slack > 0.0
+        n = len(labels)
+        loss[labels] = np.bincount(label[inside], weights=(cost * slack**2)[inside], minlength=n)
+        touched[labels] = np.bincount(label[inside & (cost > 0.0)], minlength=n) > 0
+        active[labels] = np.bincount(label[cost > 0.0], minlength=n) > 0
+    return loss, touched, active
+
+
+def _score_blocks(
+    coef: Any, intercept: npt.NDArray[Any], source: Ints, old: Ints, rows: Rows
+) -> Iterator[tuple[Ints, Any]]:
+    """w·x of blocks of labels and all rows, without the intercept: CSR or dense, in float64."""
+    sparse = sp.issparse(coef) and sp.issparse(rows.X)
+    if sparse:  # few of the features occur in the rows, so few of the weights are used
+        used = np.zeros(rows.X.shape[1], dtype=bool)
+        used[rows.X.indices] = True
+        place = np.cumsum(used) - 1
+        transposed = sp.csr_array(sp.csr_array(rows.X)[:, used].T, dtype=np.float64)
+    per_block = min(LABELS_PER_BLOCK, max(1, PAIRS_PER_BLOCK // max(1, len(rows))))
+    for start in range(0, len(old), per_block):
+        labels = old[start : start + per_block]
+        weights = rows_of(coef, source[labels])
+        if sparse:
+            chosen = np.flatnonzero(used[weights.indices])
+            indptr = np.searchsorted(chosen, weights.indptr)
+            parts = weights.data[chosen].astype(np.float64), place[weights.indices[chosen]], indptr
+            yield labels, sp.csr_array(parts, shape=(len(labels), transposed.shape[0])) @ transposed
+        else:
+            product = rows.X @ (weights.toarray() if sp.issparse(weights) else weights).T.astype(np.float64)
+            yield labels, np.asarray(product, dtype=np.float64).T
+
+
+def rows_of(matrix: Any, numbers: Ints) -> Any:
+    """Some rows of a matrix; those of a CSR matrix share its memory if they are consecutive."""
+    first = int(numbers[0]) if len(numbers) else 0
+    if not np.array_equal(numbers, np.arange(first, first + len(numbers))):
+        return matrix[numbers]
+    if not sp.issparse(matrix):
+        return matrix[first : first + len(numbers)]
+    indptr = matrix.indptr[first : first + len(numbers) + 1]
+    values = slice(int(indptr[0]), int(indptr[-1]))
+    parts = matrix.data[values], matrix.indices[values], indptr - indptr[0]
+    return sp.csr_array(parts, shape=(len(numbers), matrix.shape[1]), copy=False)
+
+
+def _slack_blocks(
+    coef: Any, intercept: npt.NDArray[Any], source: Ints, old: Ints, rows: Rows, dropped: Floats, norms: Floats
+) -> Iterator[tuple[Ints, tuple[Ints, Ints, Floats, npt.NDArray[np.bool_]]]]:
+    """Pairs of a label (its place in the block) and a row with a slack 1 − y s above −allowance, and whether y = 1.
+
+    The allowance is that of a removed row, see `INTERCEPT_ROUNDING`; pairs with a slack of at most zero have no loss.
+    """
+    positives = sp.csr_array(rows.Y.T)
+    longest = float(norms.max(initial=0.0))
+    for labels, scores in _score_blocks(coef, intercept, source, old, rows):
+        bias, room = intercept[source[labels]].astype(np.float64), dropped[labels] * longest + INTERCEPT_ROUNDING
+        # A label whose intercept alone is inside the margin is touched by every row, also by one without features.
+        full = np.arange(len(labels)) if isinstance(scores, np.ndarray) else np.flatnonzero(1.0 + bias + room > 0.0)
+        label, row, score = _stored(scores, bias, room, full)
+        own = sp.csr_array(positives[labels])
+        positive_label = np.repeat(np.arange(len(labels)), np.diff(own.indptr))
+        key, positive_key = label * len(rows) + row, positive_label * len(rows) + own.indices
+        is_positive = np.isin(key, positive_key)
+        negative = ~is_positive
+        positive_score = _entries(scores, positive_label, own.indices) + bias[positive_label]
+        label = np.concatenate([label[negative], positive_label])
+        row = np.concatenate([row[negative], own.indices.astype(np.int64)])
+        slack = np.concatenate([1.0 + score[negative], 1.0 - positive_score])
+        signs = np.arange(len(slack)) >= int(negative.sum())
+        kept = slack > -(dropped[labels][label] * norms[row] + INTERCEPT_ROUNDING)
+        yield labels, (label[kept], row[kept], slack[kept], signs[kept])
+
+
+def _stored(scores: Any, bias: Floats, room: Floats, full: Ints) -> tuple[Ints, Ints, Floats]:
+    """The pairs whose score is above −1 − room: all pairs of the labels `full`, the stored ones of the others."""
+    if isinstance(scores, np.ndarray):
+        total = scores + bias[:, None]
+        label, row = np.nonzero(total > -1.0 - room[:, None])
+        return label, row, total[label, row]
+    scores = sp.csr_array(scores)
+    label = np.repeat(np.arange(len(bias)), np.diff(scores.indptr))
+    score = scores.data + bias[label]
+    chosen = score > -1.0 - room[label]
+    if len(full):
+        chosen &= ~np.isin(label, full)
+    label, row, score = label[chosen], scores.indices[chosen].astype(np.int64), score[chosen]
+    if len(full) == 0:
+        return label, row, score
+    whole = scores[full].toarray() + bias[full][:, None]
+    place, whole_row = np.nonzero(whole > -1.0 - room[full][:, None])
+    return (
+        np.concatenate([label, full[place]]),
+        np.concatenate([row, whole_row]),
+        np.concatenate([score, whole[place, whole_row]]),
+    )
+
+
+def _logistic_losses(problem: Problem, labels: Ints, scores: Any, intercept: npt.NDArray[Any], rows: Rows) -> Floats:
+    """Σ_i c_i log(1 + exp(−y_i s_i)) by label: all rows as negatives without features, corrected where they differ."""
+    value = get_loss("logistic").value
+    bias = intercept.astype(np.float64)
+    positive_factor, negative_factor = problem.positive_factor[labels], problem.negative_factor[labels]
+    if isinstance(scores, np.ndarray):
+        totals = scores + bias[:, None]
+        signs = np.where(sp.csr_array(rows.Y.T)[labels].toarray() > 0, 1.0, -1.0)
+        factor = np.where(signs > 0, positive_factor[:, None], negative_factor[:, None])
+        return np.asarray(problem.C * (factor * value(signs * totals)) @ rows.weight)
+    at_rest = value(-bias)
+    losses = negative_factor * at_rest * rows.weight.sum()
+    scores = sp.csr_array(scores)
+    label = np.repeat(np.arange(len(labels)), np.diff(scores.indptr))
+    differences = value(-(scores.data + bias[label])) - at_rest[label]
+    losses += negative_factor * np.bincount(
+        label, weights=rows.weight[scores.indices] * differences, minlength=len(bias)
+    )
+    own = sp.csr_array(sp.csr_array(rows.Y.T)[labels])
+    label = np.repeat(np.arange(len(labels)), np.diff(own.indptr))
+    score = _entries(scores, label, own.indices) + bias[label]
+    exchanged = positive_factor[label] * value(score) - negative_factor[label] * value(-score)
+    losses += np.bincount(label, weights=rows.weight[own.indices] * exchanged, minlength=len(bias))
+    return np.asarray(problem.C * losses)
+
+
+def _entries(matrix: Any, rows: Ints, columns: Ints) -> Floats:
+    """matrix[rows, columns] of a dense or CSR matrix."""
+    if isinstance(matrix, np.ndarray):
+        return np.asarray(matrix[rows, columns])
+    matrix = sp.csr_array(matrix)
+    matrix.sort_indices()
+    width = matrix.shape[1]
+    keys = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr)) * width + matrix.indices
+    wanted = rows * width + columns
+    if len(keys) == 0:
+        return np.zeros(len(wanted))
+    place = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    return np.where(keys[place] == wanted, matrix.data[place], 0.0)

@@ -1,0 +1,857 @@
+"""Updating a fitted model with new rows, removed rows and new labels, without starting over: `update`.
+
+A model remembers its training rows (`rows_`, see `widemargin.data.training_rows`) and, for one-vs-all, an upper and a
+lower bound per label. From these an update proves which labels need no work
+(`widemargin.estimators.one_vs_all.updating`), solves the others again from their old weights on all rows that are left,
+and certifies the result on those rows alone: removed rows have no influence beyond `update_.distance_bound`. Joint
+families are tested and continued as a whole (`widemargin.estimators.update_joint`).
+
+A model folder is replaced in one step at the end. Labels that are solved on the way are kept in shards as in `train`,
+and a killed update resumes when it is started again with the same rows. Memory: the rows, the old weights, which are
+mapped, and the weights of the labels that are solved again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import datetime
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+from sklearn.pipeline import Pipeline
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted
+
+from widemargin import __version__, _core
+from widemargin.data.normalize import with_unit_rows
+from widemargin.data.training_rows import TrainingRows, write_segment
+from widemargin.estimators.one_vs_all.classifier import OneVsAllClassifier
+from widemargin.estimators.one_vs_all.folder_training import add_matrix, is_large, write_rows
+from widemargin.estimators.one_vs_all.shards import CONTINUE, ShardRun, can_be_split
+from widemargin.estimators.one_vs_all.updating import KEPT, NEW, SOLVED, UNTOUCHED, Rows, judge
+from widemargin.estimators.persistence import check_savable, load, restored_vectorizer, save, stored_options
+from widemargin.estimators.text import TextPipeline
+from widemargin.estimators.training import TrainingData, refuse_texts
+from widemargin.estimators.update_joint import update_joint
+from widemargin.exceptions import TrainingInterrupted, WidemarginError
+from widemargin.labels.encoding import EncodedTargets, LabelEncoding, encode_targets, listed
+from widemargin.model_io import check_writable, folder_size
+from widemargin.model_io.state import MANIFEST
+from widemargin.parallel import as_executor
+from widemargin.parallel.work_folder import WorkFolder
+from widemargin.solvers.limits import TimeLimit
+from widemargin.solvers.one_vs_all.plan import solve
+from widemargin.solvers.one_vs_all.problem import OneVsAllResult, Problem, frequency_history
+from widemargin.solvers.result import Status
+
+__all__ = ["Update", "update"]
+
+LEFT = "left"
+OUTCOMES = (UNTOUCHED, KEPT, SOLVED, NEW, LEFT)
+MAX_NAMED = 5  # labels in a message
+# Attributes of a model that a fit deletes or that describe its input, and that an update takes over.
+TAKEN_OVER = ("index_base_", "text_source_", "tuning_", "table_", "feature_names_in_", "feature_names_", "n_features_in_")
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Update:
+    """What an update did; the attribute `update_` of the updated model.
+
+    Parameters
+    ----------
+    added, removed : int
+        Numbers of rows.
+    outcome : ndarray of str of shape (n_outputs,)
+        What happened to each label: "untouched" (no new or removed row is inside its margin), "kept" (its weights are
+        still within `gap_tol`), "solved" (again), "new", or "left" (it needs the old rows, which are not available).
+        Joint families have one entry.
+    gap_before, gap_after : float
+        Relative gap of the certificate.
+    distance_bound : ndarray of shape (n_outputs,)
+        √(2 · gap) of each label's stored weights: the largest possible distance ‖w − w*‖ to the weights that the rows
+        left and the added rows alone would give, for these features and this C. A free intercept is not covered. NaN
+        where the penalty is not ½‖w‖².
+    cpu_s : float
+        CPU time.
+    unknown_words : int
+        Words of new texts that the vocabulary does not have, and that were ignored.
+    stale : tuple of str
+        What was dropped because it described the old weights: "calibration", "label thresholds", "acceptance".
+
+    Examples
+    --------
+    >>> from widemargin import OneVsAllClassifier, update
+    >>> X, y = [[0.0], [1.0], [2.0], [3.0]], ["cold", "cold", "hot", "hot"]
+    >>> model = update(OneVsAllClassifier().fit(X, y), [[9.0]], ["hot"], rows=(X, y))
+    >>> model.update_.counts
+    {'untouched': 1, 'kept': 0, 'solved': 0, 'new': 0, 'left': 0}
+    """
+
+    added: int
+    removed: int
+    outcome: npt.NDArray[np.str_]
+    gap_before: float
+    gap_after: float
+    distance_bound: Floats
+    cpu_s: float = 0.0
+    unknown_words: int = 0
+    stale: tuple[str, ...] = ()
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Number of labels by outcome."""
+        return {name: int(np.sum(self.outcome == name)) for name in OUTCOMES}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON: the entry in the log of the model."""
+        counts = {f"labels_{name}": count for name, count in self.counts.items()}
+        names = ("added", "removed", "gap_before", "gap_after", "cpu_s", "unknown_words")
+        largest = float(np.nanmax(self.distance_bound, initial=0.0)) if len(self.distance_bound) else 0.0
+        return {
+            "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            **{name: getattr(self, name) for name in names},
+            **counts,
+            "distance_bound": largest,
+            "stale": list(self.stale),
+        }
+
+
+@dataclass(frozen=True)
+class _Change:
+    """A model's data after an update, and how they differ from those before.
+
+    Parameters
+    ----------
+    X : ndarray or CSR array, or None
+        All rows after the update, as they are trained on; None if the old rows are not available.
+    weight : ndarray or None
+        Their weights, if some row has one.
+    targets : EncodedTargets
+        Kind and classes after the update; its Y has all rows, or the added ones if the old ones are not available.
+    added, removed : Rows
+        The difference, in the columns of the outputs.
+    source : ndarray of shape (n_outputs,)
+        The old number of each output; −1 for a new one.
+    order : ndarray of shape (n_classes,)
+        The place of each class among the old classes followed by the new ones.
+    old_rows : ndarray of shape (n_rows,)
+        The place of each row in the old rows; −1 for added ones.
+    plain : ndarray or CSR array of shape (n_added, n_features)
+        The added rows before normalisation, as a store keeps them.
+    """
+
+    X: Any
+    weight: Floats | None
+    targets: EncodedTargets
+    added: Rows
+    removed: Rows
+    source: Ints
+    order: Ints
+    old_rows: Ints
+    plain: Any
+
+    @property
+    def data(self) -> TrainingData:
+        """All rows, or the added ones if the old ones are not available."""
+        if self.X is None:
+            return TrainingData(self.added.X, self.added.X, self.targets, self.added.weight)
+        return TrainingData(self.X, self.X, self.targets, self.weight)
+
+    @property
+    def same_classes(self) -> bool:
+        return bool((self.source >= 0).all())
+
+
+def update(
+    model: Any,
+    X: Any = None,
+    y: Any = None,
+    *,
+    rows: Any = None,
+    remove: Any = None,
+    sample_weight: Any = None,
+    row_ids: Sequence[str] | None = None,
+    out: str | os.PathLike[str] | None = None,
+    extend_vocabulary: bool = False,
+    leave: bool = False,
+    purge: bool = False,
+    dry_run: bool = False,
+    executor: Any = None,
+    shard_size: int | None = None,
+    time_limit_s: float | None = None,
+    memory_limit_mb: float | None = None,
+    restart: bool = False,
+    callback: Any = None,
+    report: Callable[[str], None] | None = None,
+) -> Any:
+    """Update a fitted model with new rows, removed rows and new labels, without starting over.
+
+    One-vs-all: labels whose old weights are provably within `gap_tol` of the new optimum keep them; the others are
+    solved again, starting from their old weights. Other families are tested and continued as a whole. The updated model
+    has a certificate on the rows that are left and the new ones.
+
+    Parameters
+    ----------
+    model : path or fitted model
+        A model folder, or a model in memory. A model in memory is not changed; a folder is replaced in one step, unless
+        `out` names another one.
+    X, y : array-like, optional
+        New rows and their labels, in the form that the model was trained on; texts for a model of texts. Labels that
+        the model does not have become new labels.
+    rows : tuple of (X, y) or (X, y, sample_weight), optional
+        The rows that the model was trained on. By default those that the model records (see `train`). To change the
+        labels of a row, remove it and add it again.
+    remove : list of str or int, optional
+        Old rows to remove, by id, or by number if rows have no ids.
+    sample_weight : array-like of shape (n_new,), optional
+        Weights of the new rows.
+    row_ids : sequence of str, optional
+        Ids of the new rows, if the model records ids.
+    out : path, optional
+        Model folder to write. By default the folder that was given as `model`; nothing for a model in memory.
+    extend_vocabulary : bool, default=False
+        Whether words of new texts that the vocabulary does not have become features. Old rows count as zero there. By
+        default such words are ignored, and counted in `update_.unknown_words`.
+    leave : bool, default=False
+        Whether labels that would have to be solved again keep their old weights when the old rows are not available. By
+        default this is an error that names them.
+    purge : bool, default=False
+        Whether to delete removed rows from the model folder as well. Stores outside it are never rewritten.
+    dry_run : bool, default=False
+        Whether to report only: the model is returned as it is, with `update_`; labels that would be solved again count
+        as "solved".
+    executor, shard_size, time_limit_s, memory_limit_mb, restart, report
+        As in `train`, for updates of a folder.
+    callback : callable, optional
+        Called with the progress; the update stops when it returns true.
+
+    Returns
+    -------
+    fitted model
+        The updated model, with `update_`, an `Update`, and one more entry in `updates_`.
+
+    Raises
+    ------
+    WidemarginError
+        Labels need rows that are not available; a row id is unknown, repeated or known already; the folder has an
+        unfinished update with other rows, or one by another version.
+    UnfinishedTrainingError
+        The time limit or the callback stopped the update of a folder; call again to resume.
+
+    Notes
+    -----
+    The labels of `class_weight="balanced"` and `"propensity"` depend on the number of rows: all are solved again. With
+    the logistic loss, every row has a dual variable: labels can be kept when rows are added, but not when rows are
+    removed. Vocabulary, idf, C, rank scale, decision rule and calibration saw removed rows, too; an update does not
+    choose them again.
+
+    Examples
+    --------
+    >>> from widemargin import OneVsAllClassifier, update
+    >>> X, y = [[0.0], [1.0], [2.0], [3.0]], ["cold", "cold", "hot", "hot"]
+    >>> model = OneVsAllClassifier().fit(X, y)
+    >>> warmer = update(model, [[1.9]], ["cold"], rows=(X, y))
+    >>> warmer.update_.counts["solved"], warmer.certificate_.relative_gap < 1e-6
+    (1, True)
+    """
+    cpu = time.process_time()
+    folder = os.fspath(model) if isinstance(model, str | os.PathLike) else None
+    target = out if out is not None else folder
+    if target is not None and not dry_run:
+        check_writable(target)
+    fitted = load(folder) if folder is not None else model
+    check_is_fitted(fitted)
+    if target is not None:
+        check_savable(fitted)
+    classifier, vectorizer = (fitted[-1], fitted[0]) if isinstance(fitted, Pipeline) else (fitted, None)
+    if isinstance(fitted, Pipeline) and not isinstance(fitted, TextPipeline) and len(fitted.steps) != 2:
+        raise ValueError("only a pipeline of a vectoriser and a classifier can be updated; pass the classifier alone")
+    unknown = 0
+    if vectorizer is not None and X is not None:
+        texts = list(X)
+        vectorizer, unknown = _with_words(vectorizer, texts, extend_vocabulary, classifier.n_samples_fit_)
+        X = vectorizer.transform(texts)
+    elif extend_vocabulary:
+        raise ValueError("extend_vocabulary requires a model of texts and new texts; leave it out")
+    old = _old_rows(classifier, vectorizer, rows)
+    change = _change_of(classifier, old, X, y, sample_weight, remove)
+    record = None if rows is not None else getattr(classifier, "rows_", None)
+    if row_ids is not None and (record is None or target is None):
+        raise ValueError("row_ids require a model folder that records its rows; leave them out")
+    how: dict[str, Any] = {"executor": executor, "shard_size": shard_size, "time_limit_s": time_limit_s}
+    how |= {"memory_limit_mb": memory_limit_mb, "callback": callback, "report": report}
+    with contextlib.ExitStack() as stack:
+        work = None
+        if target is not None and not dry_run:
+            _check_disk(Path(target), classifier, change)
+            identity = _identity(folder, classifier, change, extend_vocabulary)
+            work = stack.enter_context(WorkFolder.open(target, identity, restart=restart))
+        new, outcome, distance = _updated(classifier, change, work, leave=leave, dry_run=dry_run, **how)
+        stale = () if dry_run else _take_over(new, classifier, outcome, change)
+        gaps = classifier.certificate_.relative_gap, new.certificate_.relative_gap
+        new.update_ = Update(
+            len(change.added), len(change.removed), outcome, *gaps, distance, unknown_words=unknown, stale=stale
+        )
+        if dry_run:
+            return _with_vectorizer(new, fitted, vectorizer)
+        new.update_ = replace(new.update_, cpu_s=time.process_time() - cpu)
+        new.updates_ = [*getattr(classifier, "updates_", []), new.update_.to_dict()]
+        if record is not None and target is not None:
+            new.rows_ = _recorded(record, change, os.path.abspath(target), remove, row_ids, purge)
+        elif purge:
+            raise ValueError("purge requires a model folder that keeps its rows; leave it out")
+        updated = _with_vectorizer(new, fitted, vectorizer)
+        if target is not None and work is not None:
+            save(updated, target, index=_has_index(classifier))
+            work.remove()
+    return updated
+
+
+def _with_vectorizer(classifier: Any, fitted: Any, vectorizer: Any) -> Any:
+    """The classifier in a pipeline like that of the old one."""
+    if vectorizer is None:
+        return classifier
+    (first, _), (last, _) = fitted.steps
+    return type(fitted)([(first, vectorizer), (last, classifier)])
+
+
+def _has_index(classifier: Any) -> bool:
+    """Whether the model predicts from an index by feature that its folder has."""
+    return hasattr(classifier, "coef_") and classifier._stored_index(getattr(classifier, "label_scale_", None)) is not None
+
+
+def _with_words(vectorizer: Any, texts: list[str], extend: bool, n_old: int) -> tuple[Any, int]:
+    """The vectoriser, extended by the new words if asked to, and the number of words that it does not know."""
+    if not all(isinstance(text, str) for text in texts):
+        raise ValueError("the model was trained on texts; pass a list of str")
+    analyze, known = vectorizer.build_analyzer(), vectorizer.vocabulary_
+    unknown, documents = 0, Counter[str]()
+    for text in texts:
+        words = [word for word in analyze(text) if word not in known]
+        unknown += len(words)
+        documents.update(set(words))
+    if not extend or not documents:
+        return vectorizer, unknown
+    new = sorted(documents)
+    idf = None
+    if vectorizer.use_idf:
+        # scikit-learn's formula, with the old rows, which count as not having the words.
+        n, smooth = n_old + len(texts), int(vectorizer.smooth_idf)
+        df = np.array([documents[word] for word in new], dtype=np.float64)
+        more = np.log((n + smooth) / (df + smooth)) + 1.0
+        idf = np.concatenate([vectorizer.idf_, more.astype(vectorizer.idf_.dtype)])
+    terms = [*vectorizer.get_feature_names_out().tolist(), *new]
+    return restored_vectorizer(stored_options(vectorizer), terms, idf), 0
+
+
+def _old_rows(model: Any, vectorizer: Any, rows: Any) -> Rows | None:
+    """The rows of the model before normalisation, with a column for each class: given, recorded, or None."""
+    if rows is None:
+        record: TrainingRows | None = getattr(model, "rows_", None)
+        if record is None:
+            return None
+        X, Y, weight = record.read(verify=False)
+    else:
+        X, y, *rest = rows
+        X = vectorizer.transform(list(X)) if vectorizer is not None else X
+        X, (Y, new) = _checked(model, X), _encoded(model._encoding(), y)
+        weight = None if not rest or rest[0] is None else np.asarray(rest[0], dtype=np.float64)
+        if new:
+            raise ValueError(f"rows has the label {new[0]!r}, which the model does not have; pass its training rows")
+    counts = np.asarray(Y.sum(axis=0)).reshape(-1)
+    if X.shape[0] != model.n_samples_fit_ or Y.shape[0] != X.shape[0] or not np.array_equal(counts, model.label_counts_):
+        raise WidemarginError(
+            f"the model was trained on {model.n_samples_fit_:,} rows with other labels than the {X.shape[0]:,} rows "
+            "given; pass the rows of its last training or update"
+        )
+    return Rows(X, sp.csr_array(Y), weight)
+
+
+def _checked(model: Any, X: Any) -> Any:
+    """Rows as `predict` takes them, not normalised; a model may have fewer features after new words."""
+    plain = copy.copy(model)
+    plain.normalize = False
+    if sp.issparse(X) and X.shape[1] > model.n_features_in_ and not hasattr(model, "feature_names_in_"):
+        plain.n_features_in_ = X.shape[1]
+    return plain._check_rows(X)
+
+
+def _change_of(model: Any, old: Rows | None, X: Any, y: Any, sample_weight: Any, remove: Any) -> _Change:
+    """The rows after the update, and the difference."""
+    kind, n_old_classes, encoding = model.kind_, len(model.classes_), model._encoding()
+    if X is None:
+        width, sparse = (model.n_features_in_, True) if old is None else (old.X.shape[1], sp.issparse(old.X))
+        plain = sp.csr_array((0, width), dtype=np.float32) if sparse else np.empty((0, width), dtype=np.float32)
+        added_Y, new_names = sp.csr_array((0, n_old_classes), dtype=np.int8), []
+    else:
+        if y is None:
+            raise ValueError("new rows need labels; pass y")
+        plain = _checked(model, X)
+        added_Y, new_names = _encoded(encoding, y)
+        if added_Y.shape[0] != plain.shape[0]:
+            raise ValueError(f"X has {plain.shape[0]:,} rows, but y has {added_Y.shape[0]:,}; pass a label for each row")
+    if old is not None:
+        plain = plain.astype(old.X.dtype, copy=False)
+        if sp.issparse(old.X) != sp.issparse(plain):
+            plain = sp.csr_array(plain) if sp.issparse(old.X) else plain.toarray()
+    weight = np.ones(plain.shape[0])
+    if sample_weight is not None:
+        weight = _check_sample_weight(sample_weight, plain, dtype=np.float64, ensure_non_negative=True)
+    classes, order = _new_classes(model.classes_, kind, new_names)
+    grown = kind == "binary" and bool(new_names)  # one output becomes three
+    source = np.where(order < n_old_classes, order, -1)
+    if kind == "binary":
+        source = np.full(len(classes), -1) if grown else np.zeros(1, dtype=np.int64)
+    new_kind = "multiclass" if grown else kind
+
+    def outputs(Y: Any) -> Any:
+        """Labels in the columns of the outputs."""
+        wide = in_order(Y, order)
+        return sp.csr_array(wide[:, [1]]) if new_kind == "binary" else wide
+
+    if old is None:
+        if remove is not None and len(remove):
+            raise WidemarginError(
+                "rows can be removed only if the model records its rows; train it on a store or with keep_rows, or pass "
+                "rows="
+            )
+        added_X = with_unit_rows(plain) if model.normalize else plain
+        targets = EncodedTargets(new_kind, classes, outputs(added_Y), model.sparse_output_)
+        added = Rows(added_X, targets.Y, weight)
+        nothing = Rows(added_X[:0], targets.Y[:0], weight[:0])
+        return _Change(None, None, targets, added, nothing, source, order, np.full(len(weight), -1), plain)
+    gone = np.zeros(len(old), dtype=bool)
+    if remove is not None:
+        gone[_places(model, remove, len(old))] = True
+    stay = np.flatnonzero(~gone)
+    old_X = _padded(old.X, plain.shape[1])
+    together = _stacked([old_X[stay] if gone.any() else old_X, plain, old_X[gone]])
+    if model.normalize:
+        together = with_unit_rows(together)
+    n_all = len(stay) + len(weight)
+    old_weight = np.ones(len(old)) if old.weight is None else old.weight
+    Y, removed_Y = outputs(sp.vstack([_wide(old.Y[stay], added_Y), added_Y], format="csr")), outputs(old.Y[gone])
+    targets = EncodedTargets(new_kind, classes, Y, model.sparse_output_)
+    if new_kind != "multilabel" and len(np.unique(targets.indices)) < 2:
+        raise ValueError("only one class would be left; keep rows of at least two classes")
+    weighted = old.weight is not None or sample_weight is not None
+    all_X = together[:n_all] if gone.any() else together
+    return _Change(
+        all_X,
+        np.concatenate([old_weight[stay], weight]) if weighted else None,
+        targets,
+        Rows(together[len(stay) : n_all], sp.csr_array(Y[len(stay) :]), weight),
+        Rows(together[n_all:], removed_Y, old_weight[gone]),
+        source,
+        order,
+        np.concatenate([stay, np.full(len(weight), -1)]),
+        plain,
+    )
+
+
+def in_order(Y: Any, order: Ints) -> Any:
+    """An indicator of the old classes, and perhaps new ones, with a column for each class in the new order."""
+    wide = _wide(Y, order)
+    if np.array_equal(order, np.arange(len(order))):
+        return wide
+    return sp.csr_array(wide[:, order])
+
+
+def _wide(Y: Any, other: Any) -> Any:
+    """Y with as many columns as there are in `order`, or in another indicator."""
+    width = other.shape[1] if sp.issparse(other) else len(other)
+    Y = sp.csr_array(Y)
+    return sp.csr_array((Y.data, Y.indices, Y.indptr), shape=(Y.shape[0], max(width, Y.shape[1])))
+
+
+def _padded(X: Any, n_features: int) -> Any:
+    """Rows with further features, all zero."""
+    if X.shape[1] == n_features:
+        return X
+    if not sp.issparse(X):
+        raise ValueError(f"the rows have {X.shape[1]:,} features, but the new ones {n_features:,}")
+    return sp.csr_array((X.data, X.indices, X.indptr), shape=(X.shape[0], n_features))
+
+
+def _stacked(parts: list[Any]) -> Any:
+    """Rows below each other; a single part that has rows is used as it is."""
+    parts = [part for part in parts if part.shape[0]] or parts[:1]
+    if len(parts) == 1:
+        return parts[0]
+    return sp.csr_array(sp.vstack(parts, format="csr")) if sp.issparse(parts[0]) else np.vstack(parts)
+
+
+def _new_classes(classes: npt.NDArray[Any], kind: str, new_names: list[Any]) -> tuple[npt.NDArray[Any], Ints]:
+    """The classes after the update, and the place of each among the old ones followed by the new ones."""
+    order = np.arange(len(classes) + len(new_names))
+    if not new_names:
+        return classes, order
+    names = [*classes.tolist(), *new_names]
+    if kind != "multilabel":  # scikit-learn has single labels in ascending order
+        order = np.array(sorted(range(len(names)), key=names.__getitem__))
+    found = np.empty(len(names), dtype=object)
+    found[:] = [names[place] for place in order]
+    if classes.dtype != object:
+        found = found.astype(np.result_type(classes.dtype, np.array(new_names).dtype))
+    return found, order
+
+
+def _places(model: Any, remove: Any, n_rows: int) -> Ints:
+    """Places of the rows to remove among the old rows."""
+    record: TrainingRows | None = getattr(model, "rows_", None)
+    if record is not None and record.n_rows == n_rows:
+        return np.searchsorted(record.live_numbers(), record.numbers_of(remove))
+    numbers = np.asarray(remove)
+    if numbers.ndim != 1 or (numbers.size and numbers.dtype.kind not in "iu"):
+        raise ValueError("remove must be a list of row numbers, because the rows have no ids")
+    wrong = numbers[(numbers < 0) | (numbers >= n_rows)]
+    if wrong.size:
+        raise ValueError(f"there is no row {wrong[0]}; the model was trained on the rows 0 to {n_rows - 1:,}")
+    unique, counts = np.unique(numbers, return_counts=True)
+    if (counts > 1).any():
+        raise ValueError(f"row {unique[counts > 1][0]} is given twice in remove; give each row once")
+    return np.asarray(unique, dtype=np.int64)
+
+
+def _encoded(encoding: LabelEncoding, y: Any) -> tuple[Any, list[Any]]:
+    """An indicator with a column for each class and then for each label that is not a class yet; and these labels."""
+    targets = encode_targets(y)
+    several = encoding.kind == "multilabel"
+    if (targets.kind == "multilabel") != several:
+        form = "an indicator matrix or label sets" if several else "one label per row"
+        raise ValueError(f"y must have the form that the model was trained on; pass {form}")
+    names, classes = targets.classes.tolist(), encoding.classes.tolist()
+    if several and names == list(range(len(names))) and names != classes:  # columns without names
+        if len(names) != len(classes):
+            raise ValueError(
+                f"y has {len(names):,} columns, but the model has {len(classes):,} labels; pass one column per label, "
+                "or label sets to add labels"
+            )
+        return sp.csr_array(targets.Y), []
+    rows, columns = targets.Y.nonzero() if several else (np.arange(targets.Y.shape[0]), targets.indices)
+    place = {name: number for number, name in enumerate(classes)}
+    new = [names[column] for column in np.unique(columns).tolist() if names[column] not in place]
+    if new and classes and isinstance(new[0], str) != isinstance(classes[0], str):
+        raise ValueError(
+            f"the new label {new[0]!r} is of another type than those of the model, such as {classes[0]!r}; use the type "
+            "of the old labels"
+        )
+    place |= {name: len(classes) + number for number, name in enumerate(new)}
+    target = np.array([place.get(name, -1) for name in names], dtype=np.int64)
+    ones = np.ones(len(rows), dtype=np.int8)
+    return sp.csr_array((ones, (rows, target[columns])), shape=(targets.Y.shape[0], len(place))), new
+
+
+def _check_disk(folder: Path, model: Any, change: _Change) -> None:
+    """An error if the disk has no room for a second copy of the model and the new rows."""
+    nearest = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
+    weights = sum(part.nbytes for part in model._weight_arrays()) if hasattr(model, "coef_") else 0
+    plain = change.plain
+    rows = sum(part.nbytes for part in ((plain.data, plain.indices) if sp.issparse(plain) else (plain,)))
+    needed = max(weights, folder_size(folder) if folder.is_dir() else 0) + rows
+    free = shutil.disk_usage(nearest).free
+    if needed > free:
+        raise OSError(
+            f"{folder}: the update will need about {needed / 1e9:.1f} GB of disk space, but only {free / 1e9:.1f} GB are "
+            "free; free up space, or choose another folder with out"
+        )
+
+
+def _identity(folder: str | None, model: Any, change: _Change, extended: bool) -> dict[str, Any]:
+    """Everything that the bytes of the updated model depend on."""
+    digest = hashlib.sha256()
+    for rows in (change.added, change.removed):
+        for matrix in (rows.X, rows.Y, rows.weight):
+            add_matrix(digest, matrix)
+    digest.update(json.dumps(change.targets.classes.tolist(), default=repr).encode())
+    digest.update(change.old_rows.tobytes())
+    if folder is None:
+        for part in model._weight_arrays() if hasattr(model, "coef_") else ():
+            digest.update(np.ascontiguousarray(part).data)
+    else:
+        digest.update((Path(folder) / MANIFEST).read_bytes())
+    return {
+        "kind": "update",
+        "data": digest.hexdigest(),
+        "version": model.version_,
+        "extend_vocabulary": extended,
+        "package_version": __version__,
+        "instruction_set": _core.choose_instruction_set(),
+        "n_labels": len(change.source),
+    }
+
+
+def _recorded(
+    record: TrainingRows, change: _Change, folder: str, remove: Any, row_ids: Sequence[str] | None, purge: bool
+) -> TrainingRows:
+    """The record of the rows after the update; new rows are written into the model folder."""
+    moved = record.folder is not None and os.path.abspath(record.folder) != folder
+    if remove is not None and len(remove):
+        record = record.with_removed(record.numbers_of(remove))
+    record = replace(record, Y=in_order(record.Y, change.order))
+    if len(change.added):
+        segment = write_segment(record.folder if moved and record.folder else folder, change.plain)
+        Y = change.added.Y
+        if change.targets.kind == "binary":
+            second = np.diff(Y.indptr) > 0
+            Y = sp.csr_array(np.column_stack([~second, second]).astype(np.int8))
+        weights = None if record.weights is None and (change.added.weight == 1.0).all() else change.added.weight
+        record = record.with_appended(segment, Y, row_ids, weights)
+    elif row_ids is not None:
+        raise ValueError("row_ids are for new rows, and there are none; leave them out")
+    return record.purged() if purge else record
+
+
+def _take_over(new: Any, old: Any, outcome: npt.NDArray[np.str_], change: _Change) -> tuple[str, ...]:
+    """Give the updated model what the old one had and the update did not make stale; returns what is stale."""
+    for name in TAKEN_OVER:
+        if name in vars(old) and not (name.startswith("n_features") and change.added.X.shape[1] != old.n_features_in_):
+            setattr(new, name, getattr(old, name))
+    if change.X is not None and change.X.shape[1] != old.n_features_in_:
+        new.n_features_in_ = change.X.shape[1]
+        vars(new).pop("feature_names_", None)
+    changed = ~np.isin(outcome, (UNTOUCHED, KEPT))
+    stale: list[str] = []
+    if hasattr(old, "calibration_"):
+        if changed.any():
+            vars(new).pop("calibration_", None)
+            stale.append("calibration")
+        else:
+            new.calibration_ = old.calibration_
+    if hasattr(old, "decision_"):
+        rule = old.decision_
+        if changed.any():
+            # One threshold for all labels stays useful; what was fitted to single labels, or proven, does not.
+            if rule.label_thresholds is not None:
+                stale.append("label thresholds")
+            if rule.acceptance is not None:
+                stale.append("acceptance")
+            rule = replace(rule, label_thresholds=None, acceptance=None)
+        new._set_decision(rule)
+    return tuple(stale)
+
+
+def _updated(
+    model: Any, change: _Change, work: WorkFolder | None, *, leave: bool, dry_run: bool, **how: Any
+) -> tuple[Any, npt.NDArray[np.str_], Floats]:
+    """The updated classifier, what happened to its labels, and how far they can be from their optima."""
+    if isinstance(model, OneVsAllClassifier):
+        new, outcome = _updated_labels(model, change, work, leave=leave, dry_run=dry_run, **how)
+        primal, dual = new.label_bounds_[:, 0], new.label_bounds_[:, 1]
+        return new, outcome, np.sqrt(2.0 * np.maximum(0.0, primal - dual))
+    if change.X is None:
+        raise WidemarginError(
+            "the model does not record its rows, which its family needs for an update; pass rows=, or train it on a "
+            "store or with keep_rows"
+        )
+    ignored = [name for name in ("executor", "shard_size") if how[name] is not None]
+    if ignored:
+        raise ValueError(f"{ignored[0]} applies only to one-vs-all; leave it out")
+    start = copy.copy(model)
+    if how["time_limit_s"] is not None or how["callback"] is not None:
+        start.callback = how["callback"] if how["time_limit_s"] is None else TimeLimit(how["time_limit_s"], how["callback"])
+    new, facts = update_joint(
+        start,
+        change.data,
+        n_added=len(change.added),
+        removed=len(change.removed) > 0,
+        same_classes=change.same_classes,
+        added=None,
+        old_rows=change.old_rows,
+    )
+    new.callback = model.callback
+    distance = np.array([np.nan if facts["distance_bound"] is None else facts["distance_bound"]])
+    outcome = np.array([UNTOUCHED if len(change.added) + len(change.removed) == 0 else KEPT if facts["kept"] else SOLVED])
+    return (copy.copy(model) if dry_run else new), outcome, distance
+
+
+def _updated_labels(
+    model: OneVsAllClassifier,
+    change: _Change,
+    work: WorkFolder | None,
+    *,
+    leave: bool,
+    dry_run: bool,
+    **how: Any,
+) -> tuple[OneVsAllClassifier, npt.NDArray[np.str_]]:
+    """The updated one-vs-all model, and what happened to its labels."""
+    new = copy.copy(model)
+    # Numbers in place of "auto", and a plain fit.
+    new.C, new.rank_scale, new.warm_start, new.callback = model.C_, model.rank_scale_, False, None
+    problem = new._problem(change.data)
+    old_bounds = _bounds_of(new, model, change)
+    verdict = judge(
+        problem,
+        model.coef_,
+        model.intercept_,
+        old_bounds,
+        change.source,
+        change.added,
+        change.removed,
+        prune=model.prune,
+        gap_tol=model.gap_tol,
+    )
+    outcome, bounds = verdict.outcome, verdict.bounds
+    if model.class_weight in ("balanced", "propensity") and len(change.added) + len(change.removed):
+        outcome[change.source >= 0] = SOLVED
+    wanted = np.flatnonzero((outcome == SOLVED) | (outcome == NEW))
+    if change.X is None and len(wanted):
+        if not leave or (outcome == NEW).any():
+            names = listed([new_name(change, number) for number in wanted[:MAX_NAMED].tolist()])
+            raise WidemarginError(
+                f"{len(wanted):,} of {len(outcome):,} labels must be solved on all rows, but the model does not record "
+                f"its rows: {names}{' …' if len(wanted) > MAX_NAMED else ''}; pass rows=, train on a store or with "
+                "keep_rows, or pass leave=True to keep the old weights of known labels"
+            )
+        outcome[wanted] = LEFT
+        wanted = wanted[:0]
+    if dry_run:
+        shown = copy.copy(model)
+        shown.label_bounds_ = old_bounds
+        return shown, outcome
+    known = np.maximum(change.source, 0)
+    n_iter = np.where(change.source >= 0, np.atleast_1d(model.n_iter_)[known], 0)
+    status = np.full(len(outcome), model.status_.value, dtype="<U16")
+    coef, intercept, pick = model.coef_, model.intercept_, change.source.copy()
+    if len(wanted):
+        start = _start(coef, intercept, change.source[wanted], problem.X.shape[1])
+        solved = _solve(new, problem.select(wanted), start, work, **how)
+        done = ~np.isin(solved.status_by_label, (Status.TIME_LIMIT.value, Status.STOPPED.value))
+        finished = wanted[done]
+        bounds[finished], n_iter[finished] = solved.bounds_by_label[done], solved.n_iter[done]
+        status[wanted] = solved.status_by_label
+        pick[finished] = len(intercept) + np.flatnonzero(done)
+        if (pick < 0).any():
+            raise WidemarginError("the update was stopped before all new labels were solved; allow more time")
+        outcome[wanted[~done]] = LEFT
+        coef = _picked(coef, solved.coef, pick)
+        intercept = np.concatenate([intercept, solved.intercept])[pick]
+    elif not np.array_equal(pick, np.arange(len(intercept))):
+        coef, intercept = _picked(coef, coef[:0], pick), intercept[pick]
+    bounds[outcome == LEFT, 1] = np.where(len(change.removed) > 0, 0.0, bounds[outcome == LEFT, 1])
+    coef = _padded(coef, problem.X.shape[1]) if sp.issparse(coef) else coef
+    counts = np.asarray(change.targets.Y.sum(axis=0)).reshape(-1).astype(np.int64)
+    if change.X is None:
+        counts = counts + np.atleast_1d(model.label_counts_)[known] if model.kind_ != "binary" else counts
+    history = frequency_history(counts, n_iter, bounds)
+    new._keep(change.data, OneVsAllResult.of(coef, intercept, status, bounds, history=history, n_iter=n_iter))
+    if change.X is None:
+        new.label_counts_ = new.label_counts_ + in_order(sp.csr_array(model.label_counts_[None]), change.order).toarray()[0]
+        new.n_samples_fit_ += model.n_samples_fit_
+    vars(new).update({name: getattr(model, name) for name in ("C", "rank_scale", "warm_start", "callback")})
+    return new, outcome
+
+
+def new_name(change: _Change, output: int) -> str:
+    """The name of a label, for a message."""
+    classes = change.targets.classes
+    return str(classes[1 if change.targets.kind == "binary" else output])
+
+
+def _bounds_of(new: OneVsAllClassifier, model: OneVsAllClassifier, change: _Change) -> Floats:
+    """The bounds of each label on the old rows; those of a model that lacks them are computed in one pass."""
+    if hasattr(model, "label_bounds_"):
+        return np.asarray(model.label_bounds_)
+    if change.X is None:
+        raise WidemarginError(
+            "the model was stored by an earlier version, without bounds for each label; pass rows=, from which they are "
+            "computed"
+        )
+    before = change.old_rows >= 0
+    n_removed = len(change.removed)
+    X = _stacked([change.X[before], change.removed.X])
+    Y = sp.vstack([change.targets.Y[np.flatnonzero(before)], change.removed.Y], format="csr")
+    weight = None
+    if change.weight is not None or n_removed:
+        own = np.ones(int(before.sum())) if change.weight is None else change.weight[before]
+        weight = np.concatenate([own, change.removed.weight])
+    old = np.flatnonzero(change.source >= 0)
+    data = TrainingData(X, X, replace(change.targets, Y=sp.csr_array(Y)), weight)
+    plan = new._planned(
+        new._problem(data).select(old), (model.coef_[change.source[old]], model.intercept_[change.source[old]])
+    )
+    # Without steps, the Newton solver certifies the weights that it is given.
+    solved = solve(replace(plan, algorithm="newton", max_iter=0, prune=0.0, polish=False))
+    bounds = np.zeros((len(model.intercept_), solved.bounds_by_label.shape[1]))
+    bounds[change.source[old]] = solved.bounds_by_label
+    return bounds
+
+
+def _start(coef: Any, intercept: npt.NDArray[Any], source: Ints, n_features: int) -> tuple[Any, Any]:
+    """Weights to start from: those of the old labels, none for new ones."""
+    places, known = np.maximum(source, 0), source >= 0
+    weights = coef[places]
+    if sp.issparse(coef):
+        weights = _padded(sp.csr_array(weights), n_features)
+        lengths = np.where(known, np.diff(weights.indptr), 0)
+        entries = np.repeat(known, np.diff(weights.indptr))
+        parts = weights.data[entries], weights.indices[entries], np.append(0, np.cumsum(lengths))
+        weights = sp.csr_array(parts, shape=weights.shape)
+    else:
+        weights[~known] = 0.0
+    return weights, np.where(known, intercept[places], 0.0).astype(intercept.dtype)
+
+
+def _solve(
+    model: OneVsAllClassifier,
+    problem: Problem,
+    start: tuple[Any, Any],
+    work: WorkFolder | None,
+    *,
+    executor: Any,
+    shard_size: int | None,
+    time_limit_s: float | None,
+    memory_limit_mb: float | None,
+    callback: Any,
+    report: Any,
+) -> OneVsAllResult:
+    """Solve labels from given weights: in memory, or in shards that survive a kill if there is a folder and much to do."""
+    plan = model._planned(problem, start)
+    asked = (executor, shard_size, time_limit_s, memory_limit_mb) != (None, None, None, None)
+    if work is not None and can_be_split(plan) and (asked or is_large(problem.X, problem.n_labels) or work.begun):
+        run = ShardRun(plan, work, as_executor(executor), callback, time_limit_s, memory_limit_mb, report)
+        try:
+            rows = write_rows(work.path / "rows", problem.X, "", normalize=False)
+            return run.solve(rows, shard_size, in_memory=True)
+        except KeyboardInterrupt:
+            raise TrainingInterrupted(f"{run.so_far()}; {CONTINUE}") from None
+    if time_limit_s is not None:
+        callback = TimeLimit(time_limit_s, callback)
+    return solve(plan, callback=callback)
+
+
+def _picked(old: Any, new: Any, pick: Ints) -> Any:
+    """The rows `pick` of the old weights followed by the new ones."""
+    if not sp.issparse(old):
+        wide = np.zeros((len(old), new.shape[1]), dtype=old.dtype)
+        wide[:, : old.shape[1]] = old
+        return np.vstack([wide, new])[pick]
+    lengths = np.concatenate([np.diff(old.indptr), np.diff(new.indptr)])[pick].astype(np.int64)
+    is_new = pick >= old.shape[0]
+    place = pick - np.where(is_new, old.shape[0], 0)
+    # Runs of consecutive rows of the same matrix are copied as a whole.
+    ends = np.flatnonzero((np.diff(place) != 1) | (np.diff(is_new.astype(np.int8)) != 0)) + 1
+    data, indices = [old.data[:0]], [old.indices[:0]]
+    for first, last in zip(np.append(0, ends), np.append(ends, len(pick)), strict=True):
+        matrix = new if is_new[first] else old
+        values = slice(matrix.indptr[place[first]], matrix.indptr[place[last - 1] + 1])
+        data.append(matrix.data[values])
+        indices.append(matrix.indices[values])
+    coef = sp.csr_array((len(pick), max(old.shape[1], new.shape[1])), dtype=old.dtype)
+    coef.data, coef.indices = np.concatenate(data), np.concatenate(indices)
+    coef.indptr = np.append(0, np.cumsum(lengths)).astype(coef.indices.dtype)
+    return coef
