@@ -394,8 +394,8 @@ def test_a_tree_model_continues(options):
 
 def test_a_tree_start_at_the_solution_is_the_solution():
     X, y, w = rows_of(3)
-    for method in ("orthogonal", "per-node", "flat"):
-        model = HierarchicalClassifier(TREE, C=0.3, tol=1e-4, random_state=0, method=method).fit(X, y, w)
+    for options in ({"method": "orthogonal"}, {"method": "per-node"}, {"method": "flat"}):
+        model = HierarchicalClassifier(TREE, C=0.3, tol=1e-4, random_state=0, **options).fit(X, y, w)
         order = np.random.default_rng(0).permutation(len(y))
         new, _ = continued(model, (X[order], y[order], w[order]), order)
         assert new.n_iter_ == 0
@@ -565,6 +565,7 @@ def test_codes_over_other_classifiers_are_refused():
         TopKClassifier(2, 0.3, kernel="rbf", random_state=0),
         HierarchicalClassifier(TREE, C=0.3, random_state=0),
         HierarchicalClassifier(TREE, method="flat", C=0.3, random_state=0),
+        HierarchicalClassifier(TREE, method="per-node", k=2, C=0.3, random_state=0),
         HierarchicalClassifier(TREE, kernel="rbf", C=0.3, random_state=0),
         OutputCodeClassifier(random_state=0),
     ],

@@ -192,7 +192,8 @@ class HierarchicalClassifier(JointParameters, TreeLabelModel):
         Called with a `Progress` after each pass; training stops when it returns true. `TimeLimit` sets a time limit.
     warm_start : bool, default=False
         Whether `fit` starts from the dual variables of the previous fit, if rows, labels, tree and method are the same;
-        C, α and weights may differ. Fits with k > 1, with a K between any nodes, or by dual averaging start from zero.
+        C, α and weights may differ. Fits with a K between any nodes, with k > 1 of orthogonal transfer, or by dual
+        averaging start from zero.
     n_jobs : int or None, default=None
         Threads for everything except the ascent itself, which is sequential; -1 for all cores. Results do not depend on
         it.
@@ -525,8 +526,8 @@ class HierarchicalClassifier(JointParameters, TreeLabelModel):
         if S is not None:
             S = checked_vector(S, "dual_S", length=int(self.taxonomy_.depth.sum()))
         is_output = None if self.method in PATH_METHODS else (tree.is_leaf | (self.outputs == "all"))[1:]
-        algorithm = "joint-dual" if self.kernel == "linear" else "kernel"
-        known = (self.method, algorithm, self.alpha_, tree.parent, is_output, n_rows, row, node)
+        algorithm = "kernel" if self.kernel != "linear" else "per-parent" if self.k > 1 else "joint-dual"
+        known = (self.method, algorithm, int(self.k), self.alpha_, tree.parent, is_output, n_rows, row, node)
         self._solution = TreePoint(*known, JointStart(sp.csr_array(dual), S))
 
     def _solve(
@@ -546,7 +547,7 @@ class HierarchicalClassifier(JointParameters, TreeLabelModel):
                 results = dict(run_tasks(_solve_node, [(shared, *given) for given in arguments], executor))
                 return [results[number] for number in range(len(arguments))]
 
-            return solve(plan, data.X, options, run=run)
+            return solve(plan, data.X, options, start=start, run=run)
 
     def _keep(
         self, result: SolverResult, data: TrainingData, targets: TreeTargets, plan: TreePlan, intercept_scaling: float
@@ -572,7 +573,7 @@ class HierarchicalClassifier(JointParameters, TreeLabelModel):
             self._pairs = _ancestor_pairs(result, plan, plan.penalty, intercept_scaling)
             self.orthogonality_ = Orthogonality(self.taxonomy_, *self._pairs)
         if plan.can_continue:
-            self._solution = plan.point(JointStart(result.dual, getattr(result, "S", None)))
+            self._solution = plan.point(result)
         self.certificate_, self.history_, self.status_ = result.certificate, result.history, result.status
         self.n_iter_ = int(result.n_iter.sum())
 

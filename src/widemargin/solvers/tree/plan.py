@@ -70,12 +70,16 @@ class TreePlan:
     published: bool
     can_continue: bool
 
-    def point(self, start: JointStart) -> TreePoint:
+    def point(self, result: SolverResult) -> TreePoint:
         """The solution of this plan, for later ones."""
-        losses = self.losses
+        losses, start = self.losses, JointStart(result.dual, getattr(result, "S", None))
+        if self.algorithm == "per-parent":
+            cost = np.where(losses.cost > 0.0, losses.cost, 1.0)
+            start = JointStart(sp.csr_array(sp.diags_array(1.0 / cost) @ result.dual))
         return TreePoint(
             self.method,
             self.algorithm,
+            self.k,
             getattr(self.penalty, "alpha", None),
             losses.tree.parent,
             losses.is_output,
@@ -92,7 +96,7 @@ class TreePlan:
         new or have another label start from 0. Dual variables are feasible whatever their examples weigh.
         """
         mine, outputs = self.losses, cast(Any, self.losses.is_output)
-        if (self.method, self.algorithm) != (point.method, point.algorithm):
+        if (self.method, self.algorithm, self.k) != (point.method, point.algorithm, point.k):
             return None
         if not (np.array_equal(mine.tree.parent, point.parent) and np.array_equal(outputs, point.is_output)):
             return None
@@ -113,7 +117,7 @@ class TreePoint:
 
     Parameters
     ----------
-    method, algorithm : str
+    method, algorithm, k
         As in `TreePlan`.
     alpha : float or None
         α of orthogonal transfer.
@@ -122,7 +126,7 @@ class TreePoint:
     is_output, n_samples, row, node
         The blocks, as in `TreeLosses`.
     start : JointStart
-        Dual variables, one row per block, and signs.
+        Dual variables, one row per block, for γ = 1, and signs.
 
     Examples
     --------
@@ -131,7 +135,7 @@ class TreePoint:
     >>> from widemargin.solvers.tree.plan import TreePoint
     >>> start = JointStart(sp.csr_array(np.array([[0.0, 0.5], [0.2, 0.0]])))
     >>> tree, rows, nodes = np.array([-1, 0, 0]), np.array([0, 1]), np.array([0, 1])
-    >>> point = TreePoint("flat", "joint-dual", None, tree, np.array([True, True]), 2, rows, nodes, start)
+    >>> point = TreePoint("flat", "joint-dual", 1, None, tree, np.array([True, True]), 2, rows, nodes, start)
     >>> point.dual_of(np.array([1, -1, 0]), np.array([1, 0, 1])).toarray()
     array([[0.2, 0. ],
            [0. , 0. ],
@@ -140,6 +144,7 @@ class TreePoint:
 
     method: str
     algorithm: str
+    k: int
     alpha: float | None
     parent: Ints
     is_output: Any
@@ -193,7 +198,7 @@ def make_plan(
         algorithm = "dual-averaging"
     elif joins_any or k > 1:
         algorithm = "dense" if isinstance(penalty, OrthogonalPenalty) else "per-parent"
-    published, can_continue = solver == "dual-averaging-published", algorithm in ("joint-dual", "kernel")
+    published, can_continue = solver == "dual-averaging-published", algorithm in ("joint-dual", "kernel", "per-parent")
     return TreePlan(algorithm, method, losses, penalty, k, kernel, published, can_continue)
 
 
@@ -209,7 +214,8 @@ def solve(
         assert isinstance(penalty, OrthogonalPenalty)
         return solve_dense_joint_dual(X, losses, penalty, k=plan.k, **given)
     if plan.algorithm == "per-parent":
-        result = solve_node_top_k(X, losses, plan.k, run=run, **given)
+        shares = None if start is None else start.dual
+        result = solve_node_top_k(X, losses, plan.k, start=shares, run=run, **given)
         # The worst problem of this certificate is a parent, not a class; the history has all parents.
         return replace(result, certificate=replace(result.certificate, worst=None))
     if plan.kernel is not None:
