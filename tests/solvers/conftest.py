@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import cvxpy as cp
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from reference.tree_constraints import constraints_of
-from widemargin.problems.tree_penalties import OrthogonalPenalty
+from reference.optima import tree_optimum as tree_optimum_of
 
 
 @pytest.fixture
@@ -36,42 +34,4 @@ def labelled_rows():
 @pytest.fixture
 def tree_optimum():
     """A function that computes the optimum for rows, losses and a penalty by Clarabel."""
-
-    def solve(X, losses, penalty):
-        learns = isinstance(penalty, OrthogonalPenalty)
-        return (_optimum_of_dual if learns else _optimum_of_primal)(X, losses, penalty)
-
-    return solve
-
-
-def _optimum_of_primal(X, losses, penalty):
-    """Clarabel on the primal; the penalty must be quadratic."""
-    W, xi = cp.Variable((losses.paths.m, X.shape[1])), cp.Variable(losses.n_blocks, nonneg=True)
-    rows = []
-    for g in range(losses.n_blocks):
-        i, j, rho, kappa = constraints_of(losses, g)
-        if len(i):
-            scores = W @ X[losses.row[g]]
-            rows.append(xi[g] >= rho - cp.multiply(kappa, scores[i] - scores[j]))
-    root = np.linalg.cholesky(penalty.matrix.toarray()).T
-    problem = cp.Problem(cp.Minimize(0.5 * cp.sum_squares(root @ W) + losses.cost @ xi), rows)
-    return problem.solve(solver=cp.CLARABEL)
-
-
-def _optimum_of_dual(X, losses, penalty):
-    """Clarabel on max D(a, S), for orthogonal transfer."""
-    paths = losses.paths
-    B, gain, rules = np.zeros((paths.m, X.shape[1])), 0.0, []
-    for g in range(losses.n_blocks):
-        i, j, rho, _ = constraints_of(losses, g)
-        if not len(i):
-            continue
-        a = cp.Variable(len(i), nonneg=True)
-        rules.append(cp.sum(a) <= 1)
-        gain = gain + losses.cost[g] * (rho @ a)
-        E = np.eye(paths.m)[:, i] - np.eye(paths.m)[:, j]
-        B = B + losses.cost[g] * cp.reshape(E @ a, (paths.m, 1), order="C") @ X[losses.row[g]][None, :]
-    S = cp.Variable((paths.m, paths.m), symmetric=True)
-    rules += [cp.diag(S) == 1, S <= 1, S >= -1]
-    M = cp.multiply(paths.symmetric(penalty.K).toarray(), S)
-    return cp.Problem(cp.Maximize(gain - 0.5 * cp.matrix_frac(B, M)), rules).solve(solver=cp.CLARABEL)
+    return tree_optimum_of

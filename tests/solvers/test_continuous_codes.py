@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import cvxpy as cp
 import numpy as np
 import pytest
 
+from reference.optima import code_optimum
 from widemargin.solvers.codes.continuous import continuous_code, incremental_column, incremental_margins, largest_zero_C
 
 NORMS = ["l1", "linf"]
@@ -17,22 +17,6 @@ def make(seed, n=24, k=4, n_columns=3):
     y = np.concatenate([np.arange(k), rng.integers(0, k, n - k)])
     h = rng.normal(size=(k, n_columns))[y] + rng.normal(scale=0.6, size=(n, n_columns))
     return h, y, rng.integers(0, 4, n) + (np.arange(n) == 0) * 1.0
-
-
-def by_cvxpy(h, y, k, norm, C, norm_bound=None, weights=None, b=None):
-    """The problem as in the paper, eq. (15), every constraint written out; returns its optimum."""
-    n = len(y)
-    weights = np.ones(n) if weights is None else weights
-    b = 1.0 - np.eye(k)[y] if b is None else b
-    M, xi = cp.Variable((k, h.shape[1])), cp.Variable(n)
-    constraints = [h[i] @ (M[y[i]] - M[r]) >= b[i, r] - xi[i] for i in range(n) for r in range(k)]
-    size = cp.sum(cp.abs(M)) if norm == "l1" else cp.max(cp.abs(M))
-    objective = C * weights @ xi
-    if norm_bound is None:
-        objective = objective + size
-    else:
-        constraints.append(size <= norm_bound)
-    return cp.Problem(cp.Minimize(objective), constraints).solve(solver=cp.CLARABEL)
 
 
 def naive_objective(h, y, code, norm, C, norm_bound=None, weights=None, b=None):
@@ -51,7 +35,7 @@ def naive_objective(h, y, code, norm, C, norm_bound=None, weights=None, b=None):
 def test_the_program_reaches_the_optimum_of_cvxpy(norm, version, weighted):
     h, y, weights = make(1)
     weights = weights if weighted else None
-    optimum = by_cvxpy(h, y, 4, norm, weights=weights, **version)
+    optimum = code_optimum(h, y, 4, norm, weights=weights, **version)
     learned = continuous_code(h, y, norm=norm, sample_weight=weights, **version)
     assert learned.certificate.primal == pytest.approx(optimum, rel=1e-6, abs=1e-6)
     assert learned.certificate.dual == pytest.approx(optimum, rel=1e-6, abs=1e-6)
@@ -92,7 +76,7 @@ def test_incremental_column_is_the_optimum_of_the_whole_objective(norm, version)
     code = continuous_code(h[:, :2], y, norm=norm, C=0.5).code
     b = np.array([[0.0 if r == t else 1.0 - h[i, :2] @ (code[t] - code[r]) for r in range(4)] for i, t in enumerate(y)])
     assert np.allclose(incremental_margins(h[:, :2], y, code), b, atol=1e-12)
-    optimum = by_cvxpy(h[:, 2:], y, 4, norm, weights=weights, b=b, **version)
+    optimum = code_optimum(h[:, 2:], y, 4, norm, weights=weights, b=b, **version)
     column = incremental_column(h[:, :2], y, code, h[:, 2], norm=norm, sample_weight=weights, **version)
     assert column.code.shape == (4, 1)
     assert column.certificate.primal == pytest.approx(optimum, rel=1e-6, abs=1e-6)

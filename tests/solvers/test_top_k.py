@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from sklearn.datasets import load_digits
 from sklearn.svm import LinearSVC
 
+from reference.optima import top_k_optimum
 from reference.top_k_ascent import ascend, bounds, signed_duals
 from widemargin import _core
 from widemargin.problems.top_k_losses import TopKHinge, margins_of_wrong_classes
@@ -41,34 +42,6 @@ def _problem(rng, n=40, d=7, m=5, *, sparse=False, zero_rows=2):
     return (sp.csr_array(X) if sparse else X), y, costs
 
 
-def _optimum(X, y, m, loss, costs, intercept_scaling):
-    """The primal by Clarabel: a sum of the k largest margins, or its smoothed form as a dual with an explicit x."""
-    X = np.hstack([X.toarray() if sp.issparse(X) else X, np.full((X.shape[0], 1), intercept_scaling)])
-    W = cp.Variable((m, X.shape[1]))
-    terms = [0.5 * cp.sum_squares(W)]
-    for i, row in enumerate(X):
-        wrong = [j for j in range(m) if j != y[i]]
-        z = 1 + W[wrong] @ row - W[y[i]] @ row
-        terms.append(costs[i] * _loss_expression(z, loss))
-    problem = cp.Problem(cp.Minimize(sum(terms)))
-    problem.solve(solver=cp.CLARABEL, tol_gap_abs=1e-10, tol_gap_rel=1e-10, tol_feas=1e-10)
-    return problem.value
-
-
-def _loss_expression(z, loss):
-    """φ as an infimum: φ_γ(z) = min over v of φ_0(v) + ‖z − v‖²/(2γ), a property of smoothing by the conjugate."""
-    if loss.smoothing > 0.0:
-        v = cp.Variable(z.shape)
-        return _plain_loss(v, loss) + cp.sum_squares(z - v) / (2 * loss.smoothing)
-    return _plain_loss(z, loss)
-
-
-def _plain_loss(z, loss):
-    if loss.variant == "alpha":
-        return cp.pos(cp.sum_largest(z, loss.k)) / loss.k
-    return cp.sum_largest(cp.pos(z), loss.k) / loss.k
-
-
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("loss", LOSSES, ids=str)
 def test_bounds_enclose_the_optimum_of_a_qp_solver(loss, sparse):
@@ -76,7 +49,7 @@ def test_bounds_enclose_the_optimum_of_a_qp_solver(loss, sparse):
     X, y, costs = _problem(rng, sparse=sparse)
     intercept_scaling = 0.7 if sparse else 0.0
     result = solve_top_k(X, y, 5, loss, costs, intercept_scaling=intercept_scaling, tol=1e-7, max_iter=100_000)
-    optimum = _optimum(X, y, 5, loss, costs, intercept_scaling)
+    optimum = top_k_optimum(X, y, 5, loss, costs, intercept_scaling)
     certificate = result.certificate
     assert result.status is Status.CONVERGED
     assert certificate.relative_gap <= 1e-7
@@ -95,7 +68,7 @@ def test_rows_with_a_common_part_have_the_optimum_of_a_qp_solver(loss, isa, monk
     X[4] = 0.0
     y, costs = rng.integers(0, 5, 40), rng.uniform(0.1, 1.0, 40)
     result = solve_top_k(sp.csr_array(X), y, 5, loss, costs, intercept_scaling=0.7, tol=1e-7, max_iter=100_000)
-    optimum = _optimum(X, y, 5, loss, costs, 0.7)
+    optimum = top_k_optimum(X, y, 5, loss, costs, 0.7)
     assert result.status is Status.CONVERGED
     assert result.certificate.dual <= optimum * (1 + 1e-8)
     assert optimum <= result.certificate.primal * (1 + 1e-8)
@@ -214,7 +187,7 @@ def test_two_classes_are_the_binary_svm_of_twice_the_cost():
 
 
 @pytest.mark.slow
-def test_specification_reaches_the_same_optimum():
+def test_specification_reaches_the_sametop_k_optimum():
     X, y, costs = _problem(np.random.default_rng(5), m=4)
     loss = TopKHinge(2, "beta")
     x = np.zeros((len(y), 4))
@@ -276,5 +249,5 @@ def test_few_rows_that_move_slowly_take_few_visits_of_the_others(loss):
     assert result.status is Status.CONVERGED
     assert result.history["visits"][-1] <= 700 * 106  # without sweeps over those that gain most, 1755 and 1557 · 106
     assert np.all(np.diff(result.history["dual"]) >= -1e-12 * result.certificate.dual)
-    optimum = _optimum(X, y, 5, loss, costs, 0.0)
+    optimum = top_k_optimum(X, y, 5, loss, costs, 0.0)
     assert result.certificate.dual * (1 - 1e-8) <= optimum <= result.certificate.primal * (1 + 1e-8)

@@ -34,8 +34,8 @@ from sklearn.utils.validation import (
 
 from widemargin import _core
 from widemargin.data.normalize import with_unit_rows
-from widemargin.labels.encoding import EncodedTargets, encode_targets
-from widemargin.problems.certificate import relative_gap
+from widemargin.labels.encoding import EncodedTargets, LabelEncoding, encode_targets
+from widemargin.problems.certificate import Certificate, relative_gap
 from widemargin.solvers.limits import with_deadline_of
 from widemargin.solvers.result import Callback, Progress, SolverResult, Status
 
@@ -54,9 +54,13 @@ __all__ = [
     "Number",
     "Trainable",
     "TrainingData",
+    "certificate_with",
+    "changes_with_rows",
     "check_parameters",
     "class_factors",
+    "count_rows",
     "finish_fit",
+    "in_classes_of",
     "keep_data",
     "kernel_description",
     "progress_callback",
@@ -357,6 +361,51 @@ def keep_data(model: Any, data: TrainingData) -> None:
     model.instruction_set_ = _core.choose_instruction_set()
     if hasattr(model, "C"):
         model.C_ = float(model.C)
+
+
+def in_classes_of(model: Any, data: TrainingData) -> TrainingData:
+    """Rows with one label each, from the classes of a fitted model, encoded by these classes."""
+    targets, encoding = data.targets, LabelEncoding(model.kind_, model.classes_)
+    if targets.kind == model.kind_ and np.array_equal(targets.classes, model.classes_):
+        return data
+    Y = encoding.indicator(targets.labels)
+    return replace(data, targets=EncodedTargets(model.kind_, model.classes_, Y, targets.sparse_given))
+
+
+def certificate_with(model: Any, added: TrainingData) -> Certificate:
+    """The certificate of a fitted joint model after rows were added to its problem."""
+    grown: Certificate = model.certificate_.with_rows(model._added_loss(added), model._added_loss(added, at_zero=True))
+    return grown
+
+
+def count_rows(model: Any, classes: npt.NDArray[np.int64], n_rows: int, old_rows: Any) -> None:
+    """Take further rows, with labels of these classes, into the facts about the training data.
+
+    Sets: label_counts_, n_samples_fit_, and support_ if all rows were numbered again; see `moved_rows`.
+    """
+    model.label_counts_ = model.label_counts_ + np.bincount(classes, minlength=len(model.classes_))
+    model.n_samples_fit_ = model.n_samples_fit_ + n_rows
+    if "support_" in vars(model):
+        model.support_ = moved_rows(model.support_, old_rows)
+
+
+def moved_rows(rows: npt.NDArray[np.int64], old_rows: npt.NDArray[np.int64] | None) -> npt.NDArray[np.int64]:
+    """New numbers of old rows; row i of the new ones was row `old_rows[i]`, or none if that is −1. None: unchanged."""
+    if old_rows is None:
+        return rows
+    known = np.flatnonzero(old_rows >= 0)
+    place = np.full(int(max(old_rows.max(initial=-1), rows.max(initial=-1))) + 1, -1, dtype=np.int64)
+    place[old_rows[known]] = known
+    return place[rows]
+
+
+def changes_with_rows(model: Any) -> str | None:
+    """The parameter by which further rows change the problem of the old ones; None if there is none."""
+    if model.class_weight == "balanced":
+        return "class_weight='balanced'"
+    if model.kernel == "precomputed":
+        return "kernel='precomputed'"
+    return "gamma='scale'" if model.kernel in ("rbf", "poly", "sigmoid") and model.gamma == "scale" else None
 
 
 def finish_fit(

@@ -121,6 +121,21 @@ class Certificate:
             worst=worst if len(primal) > 1 else None,
         )
 
+    def with_rows(self, loss: float, at_zero: float) -> Certificate:
+        """The bounds after rows were added whose losses, at least 0, sum to `loss`, and at zero weights to `at_zero`.
+
+        The old optimum, and so its lower bound, is a lower bound on the new one. The weights before pruning are gone:
+        `primal_before_pruning` gets the losses at the stored weights, too. Other bounds of the `worst` problem are not
+        known, so it is not named.
+        """
+        return Certificate(
+            self.primal + loss,
+            self.dual,
+            self.primal_at_zero + at_zero,
+            self.primal_before_pruning + loss,
+            n_problems=self.n_problems,
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON, the derived gaps included for readers of the file."""
         return asdict(self) | {"gap": self.gap, "relative_gap": self.relative_gap}

@@ -30,7 +30,7 @@ from __future__ import annotations
 import functools
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Integral, Real
 from typing import Any, ClassVar, TypeAlias, cast, get_args
@@ -54,10 +54,19 @@ from sklearn.utils.validation import _num_samples, check_is_fitted, has_fit_para
 
 from widemargin._docstrings import with_shared_passages
 from widemargin.data.normalize import with_unit_rows
-from widemargin.estimators.codes.columns import BinaryTask, ClonedTrainer, Columns, ColumnTrainer, OwnTrainer
+from widemargin.estimators.codes.columns import (
+    N_BOUNDS,
+    SIGNS,
+    BinaryTask,
+    ClonedTrainer,
+    Columns,
+    ColumnTrainer,
+    LinearColumns,
+    OwnTrainer,
+)
 from widemargin.estimators.codes.storage import CodeCodec
 from widemargin.estimators.one_vs_all.classifier import OneVsAllClassifier
-from widemargin.estimators.persistence import Codec
+from widemargin.estimators.persistence import Codec, checked_matrix
 from widemargin.estimators.scoring import LabelModel
 from widemargin.estimators.training import (
     COUNT,
@@ -67,7 +76,10 @@ from widemargin.estimators.training import (
     KernelParameters,
     Number,
     TrainingData,
+    certificate_with,
     check_parameters,
+    count_rows,
+    in_classes_of,
     keep_data,
     kernel_description,
     progress_callback,
@@ -77,11 +89,13 @@ from widemargin.estimators.training import (
 from widemargin.estimators.tuning import AUTO, Choice, choose_C, using
 from widemargin.labels.codes import DRAWN_KINDS, Code, CodeKind, expected_error, fewest_columns, make_code
 from widemargin.labels.decoding import Decoding, decode
-from widemargin.problems.certificate import Certificate
+from widemargin.problems.certificate import Certificate, relative_gap
 from widemargin.problems.code_bounds import CodeMargins, GeneralizationBound, error_bound
 from widemargin.problems.first_column import greedy_code
 from widemargin.problems.kernels import Kernel, make_kernel, resolve_gamma
+from widemargin.problems.losses import LOSSES
 from widemargin.problems.scores import BlockScorer, LinearScorer
+from widemargin.problems.top_k_losses import TopKHinge, margins_of_wrong_classes
 from widemargin.solvers.codes.continuous import NORMS, ContinuousCode, continuous_code
 from widemargin.solvers.limits import Limits
 from widemargin.solvers.result import Callback, History, Progress, Status
@@ -551,6 +565,160 @@ class OutputCodeClassifier(MetaEstimatorMixin, KernelParameters, LabelModel):
             text = f"the code has a certified relative gap of {gap:.2g}, above tol={self.tol:g}; {ADVICE[self.status_]}"
         if text:
             warnings.warn(text, ConvergenceWarning, stacklevel=3)
+
+    def _added_loss(self, data: TrainingData, *, at_zero: bool = False) -> float:
+        """The losses of further rows in the problem of `certificate_`, at the stored weights or at zero, in float64.
+
+        A code learned with a norm: C Σ_i weight_i ξ_i of the outputs of the present columns. Any other code: the losses
+        of all columns. All of them are at least 0, so the old optimum is a lower bound on the new one.
+        """
+        data = in_classes_of(self, data)
+        if self.learn not in NORMS:
+            return float(self._added_column_losses(data, at_zero=at_zero).sum())
+        costs, y = self.C_ * row_factors(self.class_weight, data.targets, data.sample_weight), data.targets.indices
+        if at_zero:
+            return float(costs.sum())
+        total = 0.0
+        for rows, h in self._output_blocks(data.X):
+            margins = margins_of_wrong_classes(self._code_scores(h), y[rows])
+            total += float(costs[rows] @ TopKHinge(1).value(margins))
+        return total
+
+    def _output_blocks(self, X: Any) -> Iterator[tuple[slice, Floats]]:
+        """Ranges of rows and the outputs of the columns for them."""
+        outputs, step = self._columns.output_function(), self.scorer.rows_per_block
+        for first in range(0, X.shape[0], step):
+            rows = slice(first, first + step)
+            yield rows, outputs(X[rows], self._n_threads())
+
+    def _code_scores(self, h: Floats) -> Floats:
+        """The scores that a learned code is trained for, whatever the decoding: ⟨h, M_r⟩, or those of its kernel."""
+        if "dual_coef_" in self.__dict__:
+            kernel = make_kernel(*kernel_description(self, self.gamma_))
+            return _kernel_scores(kernel, self.support_vectors_, self.dual_coef_, h)
+        scores: Floats = h @ np.asarray(self.code_matrix_, dtype=np.float64).T
+        return scores
+
+    def _added_column_losses(self, data: TrainingData, *, at_zero: bool = False) -> Floats:
+        """C Σ_i weight_i φ(m_i) of each column over further rows, at its weights or at zero; C and φ are its own."""
+        columns, y = cast(LinearColumns, self._columns), data.targets.indices
+        template, loss = columns.template, LOSSES[columns.template.loss]
+        costs = cast(float, template.C) * row_factors(self.class_weight, data.targets, data.sample_weight)
+        sides: dict[Any, float] = template.class_weight if isinstance(template.class_weight, dict) else {}
+        negative, positive = (float(sides.get(side, 1.0)) for side in SIGNS.tolist())
+        total = np.zeros(self.code_book_.shape[1])
+        for rows, h in self._output_blocks(data.X):
+            targets = self.code_book_[y[rows]].astype(np.float64)
+            weights = costs[rows, None] * np.where(targets > 0, positive, negative) * (targets != 0)
+            total += (weights * loss.value(np.zeros(targets.shape) if at_zero else targets * h)).sum(axis=0)
+        return total
+
+    def _refuse_foreign(self) -> None:
+        """A ValueError if the columns are those of a classifier without certificates."""
+        if type(self.estimator) not in OWN:
+            name = type(self.estimator).__name__
+            raise ValueError(
+                f"OutputCodeClassifier with estimator={name} cannot be updated, because {name} has no certificate and "
+                "no start; fit the model again to all rows, or use OneVsAllClassifier as the estimator"
+            )
+
+    def _changes_with_rows(self) -> str | None:
+        """Why further rows change the problem of the old ones; None if they do not.
+
+        A learned code is certified for outputs of fixed columns. They are fixed only if the columns are kept and the
+        code was learned on their own outputs: outputs for held-out rows are those of classifiers that are gone.
+        """
+        columns = cast(LinearColumns, self._columns)
+        found = {
+            "class_weight='balanced'": "balanced" in (self.class_weight, columns.template.class_weight),
+            "learn='greedy', a code without a certificate": self.learn == "greedy",
+            "interleave": self.interleave > 0,
+            "outputs for held-out rows": self.learn in NORMS and self.cv != "training",
+            "C=inf": self.learn in NORMS and np.isinf(self.C_),
+            "gamma='scale'": self.kernel in ("rbf", "poly", "sigmoid") and self.gamma == "scale",
+            "gap_tol=None of the estimator": columns.template.gap_tol is None,
+            "unknown bounds of the columns": columns.bounds is None,
+        }
+        return next((reason for reason, holds in found.items() if holds), None)
+
+    def _bounds_with(self, added: TrainingData) -> Floats:
+        """The bounds of the columns with further rows, in the order of `Certificate.sum`."""
+        bounds = cast(Floats, cast(LinearColumns, self._columns).bounds).copy()
+        losses = self._added_column_losses(in_classes_of(self, added))
+        bounds[:, [0, 3]] += losses[:, None]
+        bounds[:, 2] += self._added_column_losses(in_classes_of(self, added), at_zero=True)
+        return bounds
+
+    def _certificate_with(self, added: TrainingData) -> Certificate | None:
+        """The certificate with further rows; None unless all columns stay within `gap_tol`, and the code within `tol`.
+
+        Gaps of columns are tested before pruning; the gradient rule `tol` of the columns is not tested.
+        """
+        bounds, gap_tol = self._bounds_with(added), cast(LinearColumns, self._columns).template.gap_tol
+        if not (relative_gap(bounds[:, 3], bounds[:, 1]) <= cast(float, gap_tol)).all():
+            return None
+        if self.learn not in NORMS:
+            return Certificate.sum(*bounds.T)
+        found = certificate_with(self, added)
+        return found if found.relative_gap <= self.tol else None
+
+    def _take_rows(self, added: TrainingData, data: TrainingData, old_rows: Indices | None) -> None:
+        """Take further rows into a model that is kept: `data` are all rows, numbered as in `_continue_fit`."""
+        bounds, added = self._bounds_with(added), in_classes_of(self, added)
+        self._columns = replace(
+            cast(LinearColumns, self._columns), bounds=bounds, certificate=Certificate.sum(*bounds.T)
+        )
+        if self._margins is not None:
+            self._margins = self._margins_with(added, self._margins)
+        count_rows(self, added.targets.indices, len(added.targets.indices), old_rows)
+
+    def _margins_with(self, added: TrainingData, known: CodeMargins) -> CodeMargins:
+        """What the bound on the error needs, with further rows."""
+        weights = row_factors(self.class_weight, added.targets, added.sample_weight)
+        used = np.flatnonzero(weights > 0.0)
+        if len(used) == 0:
+            return known
+        h, y = self._columns.output_function()(added.X[used], self._n_threads()), added.targets.indices[used]
+        scores, squared = self._code_scores(h), (h**2).sum(axis=1)
+        if "dual_coef_" in self.__dict__:
+            squared = make_kernel(*kernel_description(self, self.gamma_)).diagonal(h)
+        new = margins_of(scores, y, known.gram, squared)
+        radius, margin = max(known.radius, new.radius), min(known.margin, new.margin)
+        return CodeMargins(known.gram, radius, margin, known.n_samples + len(used))
+
+    def _continue_fit(self, data: TrainingData, old_rows: Indices | None) -> None:
+        """Train on rows of which some were trained on before, with the code of the previous fit if it can be kept.
+
+        Columns start from their weights, as with `warm_start`; a code is learned from zero. Other classes have another
+        code, and columns that were trained again for a learned code, or dropped by a greedy one, are no start.
+        """
+        warm_start, columns = self.warm_start, cast(LinearColumns, self._columns)
+        if self.__dict__.get("_first_fit") is None and self.interleave == 0 and self.learn != "greedy":
+            self._first_fit = self.code_book_, columns.coef, columns.intercept
+        self.warm_start = True
+        try:
+            self._fit_checked(data, None, {})
+        finally:
+            self.warm_start = warm_start
+        self._first_fit = self._first_fit if warm_start else None
+
+    def _kept_duals(self) -> dict[str, Any]:
+        """The bounds of the columns as an array of a model folder; none if they are not known.
+
+        Columns continue from their weights, so there are no dual variables to keep.
+        """
+        bounds = getattr(self._columns, "bounds", None)
+        return {} if bounds is None else {"column_bounds": bounds}
+
+    def _restore_duals(self, arrays: Mapping[str, Any]) -> None:
+        """Take the array of `_kept_duals`; a ValueError unless it fits the model. Sets: _columns."""
+        if not arrays:
+            return
+        shape = (self.code_book_.shape[1], N_BOUNDS)
+        bounds = np.asarray(checked_matrix(arrays["column_bounds"], "column_bounds", shape))
+        if not isinstance(self._columns, LinearColumns):
+            raise ValueError("column_bounds belongs to columns of OneVsAllClassifier")
+        self._columns = replace(self._columns, bounds=bounds, certificate=Certificate.sum(*bounds.T))
 
     def _check_rows(self, X: Any) -> Any:
         """Rows for our solver are checked here; other classifiers check theirs themselves."""

@@ -39,6 +39,7 @@ from widemargin.solvers.limits import worst_of
 from widemargin.solvers.result import Callback, Progress, Status
 
 __all__ = [
+    "N_BOUNDS",
     "SIGNS",
     "BinaryTask",
     "ClonedTrainer",

@@ -17,7 +17,9 @@ copied. Memory: the data, the model, the non-zero dual variables, and work areas
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, replace
+from functools import partial
 from numbers import Real
 from typing import Any, ClassVar, Literal, get_args
 
@@ -30,7 +32,7 @@ from sklearn.utils import Tags, check_random_state
 from sklearn.utils._param_validation import StrOptions
 
 from widemargin._docstrings import with_shared_passages
-from widemargin.estimators.persistence import Codec
+from widemargin.estimators.persistence import Codec, checked_matrix, checked_vector
 from widemargin.estimators.scoring import keep_support_vectors, tag_kernel, training_kernel
 from widemargin.estimators.training import (
     COUNT,
@@ -39,7 +41,10 @@ from widemargin.estimators.training import (
     JointParameters,
     Number,
     TrainingData,
+    certificate_with,
+    changes_with_rows,
     check_parameters,
+    count_rows,
     keep_data,
     progress_callback,
     row_factors,
@@ -48,13 +53,15 @@ from widemargin.estimators.training import (
 )
 from widemargin.estimators.tree.model import DECISIONS, PATH_METHODS, DecisionTree, Orthogonality, TreeLabelModel
 from widemargin.estimators.tree.storage import TreeCodec
-from widemargin.estimators.tree.targets import TreeTargets, join_levels, make_taxonomy, tree_targets
+from widemargin.estimators.tree.targets import TreeTargets, join_levels, labelled_nodes, make_taxonomy, tree_targets
 from widemargin.estimators.tuning import AUTO, choose_C, using
 from widemargin.metrics import hierarchical_f1
 from widemargin.parallel import current_executor, run_tasks
 from widemargin.parallel.folders import SharedRows
+from widemargin.problems.certificate import Certificate
 from widemargin.problems.scores import compact
-from widemargin.problems.tree_losses import tree_losses
+from widemargin.problems.top_k_losses import TopKHinge
+from widemargin.problems.tree_losses import TreeLosses, tree_losses
 from widemargin.problems.tree_penalties import (
     METHODS,
     REPAIRS,
@@ -68,11 +75,12 @@ from widemargin.solvers.pruning import prune_tree
 from widemargin.solvers.result import SolverResult, Status
 from widemargin.solvers.tree.joint_dual import JointResult, JointStart, TreeOptions
 from widemargin.solvers.tree.node_top_k import solve_node
-from widemargin.solvers.tree.plan import Solver, TreePlan, make_plan, solve
+from widemargin.solvers.tree.plan import Solver, TreePlan, TreePoint, make_plan, solve
 
 __all__ = ["HierarchicalClassifier"]
 
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 
 SEEDS = np.iinfo(np.int32).max
 ADVICE = {
@@ -184,7 +192,8 @@ class HierarchicalClassifier(JointParameters, TreeLabelModel):
         Called with a `Progress` after each pass; training stops when it returns true. `TimeLimit` sets a time limit.
     warm_start : bool, default=False
         Whether `fit` starts from the dual variables of the previous fit, if rows, labels, tree and method are the same;
-        C, α and weights may differ. Fits with k > 1, with a K between any nodes, or by dual averaging start from zero.
+        C, α and weights may differ. Fits with a K between any nodes, with k > 1 of orthogonal transfer, or by dual
+        averaging start from zero.
     n_jobs : int or None, default=None
         Threads for everything except the ascent itself, which is sequential; -1 for all cores. Results do not depend on
         it.
@@ -329,8 +338,8 @@ class HierarchicalClassifier(JointParameters, TreeLabelModel):
             self._fit_checked(data)
         return self
 
-    def _fit_checked(self, data: TrainingData) -> None:
-        """Train on checked data."""
+    def _fit_checked(self, data: TrainingData, old_rows: Ints | None = None) -> None:
+        """Train on checked data; for `old_rows`, see `_continue_fit`."""
         targets = tree_targets(
             data.targets, self.taxonomy, separator=self.separator, stop=bool(self.stop), multilabel=self.multilabel
         )
@@ -345,7 +354,7 @@ class HierarchicalClassifier(JointParameters, TreeLabelModel):
             memory_limit_mb=float(self.memory_limit_mb),
             cache_size_mb=float(self.cache_size_mb),
         )
-        result = stored = self._solve(plan, options, data, targets)
+        result = stored = self._solve(plan, options, data, targets, old_rows)
         if self.prune > 0:
             given: dict[str, Any] = {"k": plan.k, "threshold": self.prune, "n_threads": options.n_threads}
             problem = data.X, plan.losses, plan.penalty
@@ -407,13 +416,7 @@ class HierarchicalClassifier(JointParameters, TreeLabelModel):
                     f"outputs={self.outputs!r} cannot predict; use outputs='all' (the root is never predicted), leave "
                     "out these rows, or use a method that is trained on paths"
                 )
-        weights = targets.share if data.sample_weight is None else targets.share * data.sample_weight[targets.row]
-        if self.class_weight is not None:
-            weights = row_factors(self.class_weight, targets.examples, weights)
-        options: dict[str, Any] = {"node_scaling": self.node_scaling, "rescaling": self.rescaling}
-        options |= {"outputs": self.outputs, "C": float(self.C), "sample_weight": weights}
-        losses = tree_losses(self.method, tree, targets.class_node[targets.label], **options)
-        losses = replace(losses, row=targets.row[losses.row], n_samples=targets.n_samples)
+        losses = self._losses(data, targets, float(self.C))
         if losses.at_zero <= 0.0:
             raise ValueError(
                 "there is nothing to train, because every row has weight 0 or no node on the path to its label has a "
@@ -424,11 +427,117 @@ class HierarchicalClassifier(JointParameters, TreeLabelModel):
         kernel = None if self.kernel == "linear" else training_kernel(self, data.X)
         return make_plan(self.method, losses, penalty, k=int(self.k), solver=self.solver, kernel=kernel)
 
-    def _solve(self, plan: TreePlan, options: TreeOptions, data: TrainingData, targets: TreeTargets) -> SolverResult:
+    def _losses(self, data: TrainingData, targets: TreeTargets, C: float) -> TreeLosses:
+        """The losses of the examples, on rows of X."""
+        weights = targets.share if data.sample_weight is None else targets.share * data.sample_weight[targets.row]
+        if self.class_weight is not None:
+            weights = row_factors(self.class_weight, targets.examples, weights)
+        options: dict[str, Any] = {"node_scaling": self.node_scaling, "rescaling": self.rescaling}
+        options |= {"outputs": self.outputs, "C": C, "sample_weight": weights}
+        losses = tree_losses(self.method, targets.taxonomy.tree, targets.class_node[targets.label], **options)
+        return replace(losses, row=targets.row[losses.row], n_samples=targets.n_samples)
+
+    def _added_loss(self, data: TrainingData, *, at_zero: bool = False) -> float:
+        """C Σ_i weight_i loss_i over further rows, at the stored weights or at zero weights, in float64.
+
+        The losses of all methods are at least 0, those of margin rescaling and of k > 1, too, so the old optimum is a
+        lower bound on the new one, and so is the lower bound of dual averaging. Weights of the old examples must not
+        depend on the new rows (`_changes_with_rows`).
+        """
+        targets = self._known_targets(data)
+        losses = self._losses(data, targets, self.C_)
+        if at_zero:
+            return losses.at_zero
+        total = 0.0
+        for rows in self._row_blocks(targets.n_samples, self.taxonomy_.n_nodes):
+            scores, inside = self._all_scores(data.X[rows]), (losses.row >= rows.start) & (losses.row < rows.stop)
+            names = ("row", "node", "n_levels", "cost")
+            chosen: dict[str, Any] = {name: getattr(losses, name)[inside] for name in names}
+            part = replace(losses, **chosen | {"row": chosen["row"] - rows.start, "n_samples": len(scores)})
+            score_of = partial(_scores_at, scores)
+            if self.k > 1:
+                total += part.top_k_value(score_of, TopKHinge(int(self.k)))
+            else:
+                total += part.evaluate_scores(score_of).value
+        return total
+
+    def _known_targets(self, data: TrainingData) -> TreeTargets:
+        """Further rows whose labels are classes of the model, in its tree."""
+        row, node = labelled_nodes(data.targets, self.taxonomy_, self.separator)
+        label = self._encoding()._look_up([self.taxonomy_.nodes[number] for number in node.tolist()])
+        n_samples = data.targets.Y.shape[0]
+        share = 1.0 / np.bincount(row, minlength=n_samples)[row]
+        found = (self.taxonomy_, self.classes_, self.class_node_, self._stops)
+        return TreeTargets(*found, row, np.asarray(label, dtype=np.int64), share, n_samples)
+
+    def _changes_with_rows(self) -> str | None:
+        """Why further rows change the problem of the old ones; None if they do not."""
+        return "node_scaling='paper'" if self.node_scaling == "paper" else changes_with_rows(self)
+
+    def _certificate_with(self, added: TrainingData) -> Certificate | None:
+        """The certificate with further rows; None if its gap, before pruning, is above `tol`."""
+        found = certificate_with(self, added)
+        unpruned = replace(found, primal=found.primal_before_pruning)
+        gap = unpruned.gap if self.solver == "dual-averaging-published" else unpruned.decrease_gap
+        return found if gap <= self.tol else None
+
+    def _take_rows(self, added: TrainingData, data: TrainingData, old_rows: Ints | None) -> None:
+        """Take further rows into a model that is kept: `data` are all rows, numbered as in `_continue_fit`."""
+        point: TreePoint | None = self.__dict__.pop("_solution", None)
+        if point is not None and old_rows is not None:
+            losses = self._losses(data, self._known_targets(data), self.C_)
+            start = replace(point.start, dual=point.dual_of(old_rows[losses.row], losses.node))
+            blocks: dict[str, Any] = {"n_samples": losses.n_samples, "row": losses.row, "node": losses.node}
+            self._solution = replace(point, start=start, **blocks)
+        targets = self._known_targets(added)
+        count_rows(self, targets.label, targets.n_samples, old_rows)
+
+    def _continue_fit(self, data: TrainingData, old_rows: Ints | None) -> None:
+        """Train on rows of which some were trained on before: row i was row `old_rows[i]`, or none if that is −1.
+
+        Where they are known, the dual variables of the previous fit and its signs are the start, with 0 for examples
+        that are new or have another label; otherwise, and for fits that `warm_start` starts from zero, zero is. A tree
+        with other nodes has other constraints, and starts from zero as well.
+        """
+        self._fit_checked(data, old_rows)
+
+    def _kept_duals(self) -> dict[str, Any]:
+        """The dual variables and signs as arrays of a model folder; none if they are not known."""
+        point: TreePoint | None = self.__dict__.get("_solution")
+        if point is None:
+            return {}
+        signs = {} if point.start.S is None else {"dual_S": point.start.S}
+        return {"duals": point.start.dual, "dual_row": point.row, "dual_node": point.node, **signs}
+
+    def _restore_duals(self, arrays: Mapping[str, Any]) -> None:
+        """Take the arrays of `_kept_duals`; a ValueError unless they fit the model. Sets: _solution."""
+        self.__dict__.pop("_solution", None)
+        if not arrays:
+            return
+        tree, n_rows, m = self.taxonomy_.tree, self.n_samples_fit_, self.taxonomy_.n_nodes - 1
+        row = checked_vector(arrays["dual_row"], "dual_row", "iu")
+        node = checked_vector(arrays["dual_node"], "dual_node", "iu", length=len(row))
+        dual = checked_matrix(arrays["duals"], "duals", (len(row), m))
+        if len(row) and not (row.min() >= 0 and row.max() < n_rows and node.min() >= 0 and node.max() < m):
+            raise ValueError("the dual variables have rows or nodes out of range")
+        S = arrays.get("dual_S")
+        if (S is None) != (self.method != "orthogonal"):
+            raise ValueError("dual_S belongs to method='orthogonal', and only to it")
+        if S is not None:
+            S = checked_vector(S, "dual_S", length=int(self.taxonomy_.depth.sum()))
+        is_output = None if self.method in PATH_METHODS else (tree.is_leaf | (self.outputs == "all"))[1:]
+        algorithm = "kernel" if self.kernel != "linear" else "per-parent" if self.k > 1 else "joint-dual"
+        known = (self.method, algorithm, int(self.k), self.alpha_, tree.parent, is_output, n_rows, row, node)
+        self._solution = TreePoint(*known, JointStart(sp.csr_array(dual), S))
+
+    def _solve(
+        self, plan: TreePlan, options: TreeOptions, data: TrainingData, targets: TreeTargets, old_rows: Ints | None
+    ) -> SolverResult:
         """Solve from the dual variables of the previous fit if possible; by the executor in use if there is one."""
         start = None
-        if self.warm_start and hasattr(self, "_solution") and self.taxonomy_ == targets.taxonomy:
-            start = plan.start_from(*self._solution)
+        wanted = self.warm_start or old_rows is not None
+        if wanted and hasattr(self, "_solution") and self.taxonomy_ == targets.taxonomy:
+            start = plan.start_from(self._solution, old_rows)
         executor = current_executor() if plan.algorithm == "per-parent" else None
         if executor is None:
             return solve(plan, data.X, options, start=start)
@@ -438,7 +547,7 @@ class HierarchicalClassifier(JointParameters, TreeLabelModel):
                 results = dict(run_tasks(_solve_node, [(shared, *given) for given in arguments], executor))
                 return [results[number] for number in range(len(arguments))]
 
-            return solve(plan, data.X, options, run=run)
+            return solve(plan, data.X, options, start=start, run=run)
 
     def _keep(
         self, result: SolverResult, data: TrainingData, targets: TreeTargets, plan: TreePlan, intercept_scaling: float
@@ -464,10 +573,14 @@ class HierarchicalClassifier(JointParameters, TreeLabelModel):
             self._pairs = _ancestor_pairs(result, plan, plan.penalty, intercept_scaling)
             self.orthogonality_ = Orthogonality(self.taxonomy_, *self._pairs)
         if plan.can_continue:
-            # Without the kernel, which refers to the training rows.
-            self._solution = replace(plan, kernel=None), JointStart(result.dual, getattr(result, "S", None))
+            self._solution = plan.point(result)
         self.certificate_, self.history_, self.status_ = result.certificate, result.history, result.status
         self.n_iter_ = int(result.n_iter.sum())
+
+
+def _scores_at(scores: Floats, rows: Ints, nodes: slice) -> Floats:
+    """Some of the scores (n_samples, m)."""
+    return scores[rows, nodes]
 
 
 def _solve_node(shared: SharedRows, *arguments: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Dual variables of a solved top-k problem as the start of another one on the same rows.
+"""Dual variables of a solved top-k problem as the start of another one, on the same rows or on some of them and others.
 
     x_i in the domain of C_i φ   →   t x_i in the domain of (t C_i) φ,  t ≥ 0      (the domains are homogeneous)
     D(t x) = t Σ_i ⟨1,x_i⟩ − ½t² (‖W‖² + Σ_i γ/C_i' ‖x_i‖²),   ‖W‖² = 2 (Σ_i ⟨1,x_i⟩ − Σ_i γ/(2C_i) ‖x_i‖² − D(x))
@@ -7,7 +7,8 @@ When all costs change by one factor r, the start is the best t x with t ≤ r; w
 scaled by its own factor. The domain of a smaller k contains that of a larger one, and that of β contains that of α. In
 other cases the rows outside the domain are projected (ρ = 0); classes that were 0 stay 0, and the start is as sparse as
 the dual variables it comes from. An equally hard problem takes about as many passes from there as the one before took,
-which saves evaluations. Memory: a copy of the dual variables, and a bounded block of rows.
+which saves evaluations. When rows come and go, new ones have x_i = 0, and the others keep theirs. Memory: a copy of the
+dual variables, and a bounded block of rows.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class DualPoint:
     costs : ndarray of shape (n_samples,)
         C_i ≥ 0.
     value : float
-        The dual objective.
+        The dual objective; NaN if it is not known, and each row is then scaled by its own factor.
     passes : int
         Number of passes that led there; 0 if unknown.
 
@@ -82,6 +83,30 @@ class DualPoint:
         scaled.data *= np.repeat(self._factors(loss, costs), np.diff(scaled.indptr))
         _move_inside(scaled, loss, costs)
         return scaled
+
+    def on_rows(
+        self,
+        old_rows: npt.NDArray[np.int64],
+        y: npt.NDArray[np.int64],
+        costs: Floats,
+        old_classes: npt.NDArray[np.int64],
+    ) -> DualPoint:
+        """The point for other rows and classes: new i was old `old_rows[i]`, and class j `old_classes[j]`; −1 for none.
+
+        Rows that are new or have another class now are 0. `start_for` makes the others feasible if a class is missing.
+        """
+        new_class = np.full(self.dual.shape[1], -1, dtype=np.int64)
+        new_class[old_classes[old_classes >= 0]] = np.flatnonzero(old_classes >= 0)
+        known = np.flatnonzero(old_rows >= 0)
+        known = known[new_class[self.y[old_rows[known]]] == y[known]]
+        part = sp.coo_array(self.dual[old_rows[known]])
+        columns = new_class[part.col]
+        present = columns >= 0
+        places = known[part.row[present]], columns[present]
+        dual = sp.csr_array((part.data[present], places), shape=(len(y), len(old_classes)))
+        before = costs.copy()
+        before[known] = self.costs[old_rows[known]]
+        return DualPoint(dual, y, self.loss, before, np.nan)
 
     def passes_for(self, loss: TopKHinge, costs: Floats) -> int:
         """Passes that a problem with a smaller k is expected to take from here; 0 if unknown.

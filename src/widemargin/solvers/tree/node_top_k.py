@@ -48,13 +48,15 @@ WORST_FIRST = (Status.STOPPED, Status.TIME_LIMIT, Status.MAX_ITER)
 
 @with_shared_passages
 def solve_node_top_k(
-    X: Any, losses: TreeLosses, k: int, *, run: Distribute | None = None, **options: Any
+    X: Any, losses: TreeLosses, k: int, *, start: Any = None, run: Distribute | None = None, **options: Any
 ) -> SolverResult:
     """Solve one top-k problem per parent, and certify their sum.
 
     <tree_problem>
     k : int
         At least 1; nodes with k or fewer children use their number of children minus 1.
+    start : csr_array of shape (n_blocks, m) or None
+        Dual variables to start from, divided by γ: those of a result for the same k and tree.
     run : callable or None
         Solves the nodes elsewhere: given a list of arguments of `solve_node` without X, it returns the results in the
         same order. The callback is then called after each round.
@@ -85,7 +87,7 @@ def solve_node_top_k(
     """
     rows = sp.csr_array(X) if sp.issparse(X) else np.asarray(X)
     given = TreeOptions(**options)
-    work = _Run(rows, losses, k, given)
+    work = _Run(rows, losses, k, given, start)
     work.solve(given.tol, max(1, given.n_threads), run)
     return work.result(given.tol, given.memory_limit_mb)
 
@@ -177,8 +179,9 @@ def _parents(losses: TreeLosses) -> list[_Parent]:
 class _Run:
     """The state of all parents; a lock guards the callback, which threads share."""
 
-    def __init__(self, X: Any, losses: TreeLosses, k: int, options: TreeOptions) -> None:
+    def __init__(self, X: Any, losses: TreeLosses, k: int, options: TreeOptions, start: Any) -> None:
         self.X, self.losses, self.k, self.options, self.parents = X, losses, k, options, _parents(losses)
+        self.start = start
         self.callback, self.lock, self.stopped = options.callback, threading.Lock(), False
         self.started = time.monotonic()
         self.has_features = options.intercept_scaling != 0.0 or bool((X.data if sp.issparse(X) else X).any())
@@ -215,6 +218,9 @@ class _Run:
         options |= {"intercept_scaling": self.options.intercept_scaling, "seed": self.options.seed}
         if parent.result is not None:
             options["start"] = parent.result.dual
+        elif self.start is not None:
+            shares = sp.csr_array(self.start[parent.blocks][:, parent.children])
+            options["start"] = sp.diags_array(self.losses.cost[parent.blocks]) @ shares
         rows, y = self.losses.row[parent.blocks], self.losses.node[parent.blocks] - parent.children.start
         return rows, y, n_children, min(self.k, n_children - 1), self.losses.cost[parent.blocks], options
 
