@@ -77,7 +77,7 @@ class FastSolver {
     void begin(ConstVector<int64_t> positive_rows, ConstVector<int64_t> positive_indptr,
                ConstVector<double> positive_factor, ConstVector<double> negative_factor) {
         const LabelBlock labels = hold(positive_rows, positive_indptr, positive_factor, negative_factor);
-        background_.start([this, labels] { solver_.begin(labels, start_); });
+        background_.start([this, labels, start = take_start(labels)] { solver_.begin(labels, start); });
     }
 
     void begin_part(ConstVector<int64_t> positive_rows, ConstVector<int64_t> positive_indptr,
@@ -89,7 +89,8 @@ class FastSolver {
             if (j < 0 || j >= labels.n_labels) throw std::invalid_argument("pilot contains a label that is not here");
         }
         const SharedChoices choices{pilot, whole, BiasPrior(prior.data(), prior.data() + BiasPrior::BINS)};
-        background_.start([this, labels, choices] { solver_.begin_part(labels, choices); });
+        background_.start(
+            [this, labels, choices, start = take_start(labels)] { solver_.begin_part(labels, choices, start); });
     }
 
     std::tuple<std::vector<int64_t>, bool, std::vector<double>> choices() const {
@@ -99,15 +100,13 @@ class FastSolver {
         return {found.pilot, found.whole, prior};
     }
 
-    void begin_from(ConstVector<int64_t> positive_rows, ConstVector<int64_t> positive_indptr,
-                    ConstVector<double> positive_factor, ConstVector<double> negative_factor, ConstVector<float> data,
-                    ConstVector<int32_t> indices, ConstVector<int64_t> indptr, ConstVector<float> intercept) {
+    void set_start(ConstVector<float> data, ConstVector<int32_t> indices, ConstVector<int64_t> indptr,
+                   ConstVector<float> intercept) {
         start_data_ = data;
         start_indices_ = indices;
         start_indptr_ = indptr;
         start_intercept_ = intercept;
         start_ = {start_data_.data(), start_indices_.data(), start_indptr_.data(), start_intercept_.data()};
-        begin(positive_rows, positive_indptr, positive_factor, negative_factor);
     }
 
     void start(int64_t first, int64_t last) {
@@ -171,6 +170,16 @@ class FastSolver {
         return label_block(positive_rows_, positive_indptr_, rows_.row_weight, positive_factor_, negative_factor_);
     }
 
+    // The start of these labels, for one call.
+    WeightsView take_start(const LabelBlock &labels) {
+        const WeightsView start = std::exchange(start_, {});
+        const size_t n = static_cast<size_t>(labels.n_labels);
+        if (start.indptr != nullptr && (start_indptr_.shape(0) != n + 1 || start_intercept_.shape(0) != n)) {
+            throw std::invalid_argument("the start must have one row per label");
+        }
+        return start;
+    }
+
     static void add_bounds(const StoredLabel &label, BoundSums &sums) {
         sums.primal += label.bounds[PRIMAL];
         sums.dual += label.bounds[DUAL];
@@ -189,13 +198,10 @@ void bind_solver(nb::module_ &module, const std::string &name, CsrTypes<T, I>) {
              "Take all labels of the fit and start to solve the pilot labels; then call `wait`. The positives of label "
              "j "
              "are\npositive_rows[positive_indptr[j]:positive_indptr[j + 1]]; factors have shape (n_labels,).")
-        .def(
-            "begin_from", &Solver::begin_from, nb::arg("positive_rows").noconvert(),
-            nb::arg("positive_indptr").noconvert(), nb::arg("positive_factor").noconvert(),
-            nb::arg("negative_factor").noconvert(), nb::arg("data").noconvert(), nb::arg("indices").noconvert(),
-            nb::arg("indptr").noconvert(), nb::arg("intercept").noconvert(),
-            "The same with a start: weights as CSR of shape (n_labels, n_features), and intercepts (n_labels,). Labels "
-            "whose\nweights are all zero start as usual.")
+        .def("set_start", &Solver::set_start, nb::arg("data").noconvert(), nb::arg("indices").noconvert(),
+             nb::arg("indptr").noconvert(), nb::arg("intercept").noconvert(),
+             "Give the labels of the next `begin` or `begin_part` a start: weights as CSR of shape (n_labels, "
+             "n_features), and\nintercepts (n_labels,). Labels without weights start as usual.")
         .def("begin_part", &Solver::begin_part, nb::arg("positive_rows").noconvert(),
              nb::arg("positive_indptr").noconvert(), nb::arg("positive_factor").noconvert(),
              nb::arg("negative_factor").noconvert(), nb::arg("pilot"), nb::arg("whole"), nb::arg("prior"),

@@ -123,14 +123,13 @@ class FastOneVsAll {
 
     // Takes all labels of the fit; the arrays must outlive the solver. Makes the choices that depend on more than one
     // label, so they do not depend on the ranges that are solved together: which labels are frequent enough to
-    // share batches, and the usual intercept, learned from pilot labels, which are solved here. With a given start
-    // there is nothing to learn.
+    // share batches, and the usual intercept, learned from pilot labels, which are solved here, and from given starts.
     void begin(const LabelBlock &labels, const WeightsView &start = {}) {
         take_labels(labels, start);
         int64_t n_frequent = 0;
         for (int64_t j = 0; j < labels.n_labels; ++j) n_frequent += is_frequent(j);
         shared_choices_ = {{}, n_frequent < FEWEST_IN_BATCH, {}};
-        if (!start_.given()) shared_choices_.pilot = choose_pilot();
+        choose_pilot();
         run(shared_choices_.pilot);
         for (int64_t j : shared_choices_.pilot) {
             if (!finished_[j] || stored_[j]->plain || !stored_[j]->converged) continue;
@@ -140,10 +139,10 @@ class FastOneVsAll {
     }
 
     // Takes some labels of a fit, and the choices that `begin` made for all of its labels; `pilot` are the pilot labels
-    // among these. Each label gets the weights that it has in the whole fit: pilot labels are solved again without the
-    // usual intercept.
-    void begin_part(const LabelBlock &labels, const SharedChoices &choices) {
-        take_labels(labels, {});
+    // among these, and `start` has their rows. Each label gets the weights that it has in the whole fit: pilot labels
+    // are solved again without the usual intercept.
+    void begin_part(const LabelBlock &labels, const SharedChoices &choices, const WeightsView &start = {}) {
+        take_labels(labels, start);
         shared_choices_ = choices;
         run(choices.pilot);
         shared_.prior = choices.prior;
@@ -231,22 +230,31 @@ class FastOneVsAll {
     int64_t n_rare(int64_t j) const { return std::min(labels_.n_positive(j), X_.n_rows - labels_.n_positive(j)); }
     bool is_frequent(int64_t j) const {
         const double wanted = static_cast<double>(wanted_seed_rows(n_rare(j)));
-        const double share = start_.given() ? CARRIED_FREQUENT_SHARE : FREQUENT_SHARE;
+        const double share = start_.has(j) ? CARRIED_FREQUENT_SHARE : FREQUENT_SHARE;
         return options_.bias_value == 0 || wanted >= share * static_cast<double>(X_.n_rows);
     }
 
-    // A few evenly spaced labels of every frequency on the working-set path.
-    std::vector<int64_t> choose_pilot() const {
-        std::vector<std::vector<int64_t>> bins(BiasPrior::BINS);
+    // A few evenly spaced labels of every frequency on the working-set path. Labels with a given start go first: their
+    // intercepts are known, and need not be solved for.  Sets: the pilot labels and the usual intercept of
+    // shared_choices_.
+    void choose_pilot() {
+        std::vector<std::vector<int64_t>> carried(BiasPrior::BINS), bins(BiasPrior::BINS);
         for (int64_t j = 0; j < labels_.n_labels; ++j) {
-            if (!is_frequent(j)) bins[BiasPrior::bin(n_rare(j))].push_back(j);
+            if (!is_frequent(j)) (start_.has(j) ? carried : bins)[BiasPrior::bin(n_rare(j))].push_back(j);
         }
-        std::vector<int64_t> pilot;
-        for (const auto &bin : bins) {
-            const int64_t size = static_cast<int64_t>(bin.size()), take = std::min(size, PILOT_LABELS_PER_BIN);
-            for (int64_t k = 0; k < take; ++k) pilot.push_back(bin[k * size / take]);
+        for (int b = 0; b < BiasPrior::BINS; ++b) {
+            const std::vector<int64_t> known = evenly_spaced(carried[b], PILOT_LABELS_PER_BIN);
+            for (int64_t j : known) shared_choices_.prior.add(n_rare(j), start_.intercept(j, is_swapped(j)));
+            const int64_t missing = PILOT_LABELS_PER_BIN - static_cast<int64_t>(known.size());
+            for (int64_t j : evenly_spaced(bins[b], missing)) shared_choices_.pilot.push_back(j);
         }
-        return pilot;
+    }
+
+    static std::vector<int64_t> evenly_spaced(const std::vector<int64_t> &labels, int64_t most) {
+        const int64_t size = static_cast<int64_t>(labels.size()), take = std::min(size, most);
+        std::vector<int64_t> chosen;
+        for (int64_t k = 0; k < take; ++k) chosen.push_back(labels[k * size / take]);
+        return chosen;
     }
 
     void run(const std::vector<int64_t> &labels) {
@@ -354,7 +362,7 @@ class FastOneVsAll {
             } else if (out.label.positives.empty()) {
                 solve_plain(out.index, LabelWeights{}, label);
             } else {
-                if (start_.given()) out.weights = start_.label(out.index, out.label.swapped);
+                if (start_.has(out.index)) out.weights = start_.label(out.index, out.label.swapped);
                 if (!out.label.has_bias) out.weights.bias = 0;
                 out.carried = !out.weights.cols.empty();
                 return true;

@@ -201,6 +201,9 @@ class GivenStart {
     }
 
     bool given() const { return weights_.indptr != nullptr; }
+    // Whether label j has weights; one without them is solved as if no start was given.
+    bool has(int64_t j) const { return given() && weights_.indptr[j + 1] > weights_.indptr[j]; }
+    double intercept(int64_t j, bool swapped) const { return (swapped ? -1.0 : 1.0) * weights_.intercept[j]; }
 
     // As a start. Weights on columns without entries are dropped, because the optimum has none there.
     LabelWeights label(int64_t j, bool swapped) const { return read(j, swapped, 0, n_used_); }

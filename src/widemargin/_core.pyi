@@ -164,17 +164,7 @@ class _FastOneVsAll(_CsrSolver):
     def begin(
         self, positive_rows: _I64, positive_indptr: _I64, positive_factor: _F64, negative_factor: _F64
     ) -> None: ...
-    def begin_from(
-        self,
-        positive_rows: _I64,
-        positive_indptr: _I64,
-        positive_factor: _F64,
-        negative_factor: _F64,
-        data: _F32,
-        indices: _I32,
-        indptr: _I64,
-        intercept: _F32,
-    ) -> None: ...
+    def set_start(self, data: _F32, indices: _I32, indptr: _I64, intercept: _F32) -> None: ...
     def begin_part(
         self,
         positive_rows: _I64,

@@ -15,11 +15,13 @@ from widemargin import OneVsAllClassifier, save, write_store
 from widemargin.estimators.one_vs_all.shards import (
     ShardJob,
     ShardRun,
+    can_be_split,
     estimate_text,
     pack_shard,
     pin_instruction_set,
     read_shard,
     release_solver,
+    solve_on_workers,
     solve_shard,
     write_labels,
 )
@@ -29,7 +31,7 @@ from widemargin.parallel import InProcess
 from widemargin.parallel import folders as copies
 from widemargin.parallel.cluster import StorePlugin
 from widemargin.parallel.work_folder import WorkFolder, plan_shards
-from widemargin.solvers.one_vs_all.plan import make_plan
+from widemargin.solvers.one_vs_all.plan import make_plan, solve
 from widemargin.solvers.one_vs_all.problem import Problem
 
 
@@ -77,6 +79,37 @@ def test_task_is_pure_and_writes_what_it_would_return(task, small_problem, tmp_p
     expected = OneVsAllClassifier().fit(X, Y)
     np.testing.assert_array_equal(read_shard(tmp_path / "out" / "shard.npz", 3, 30)["coef"], expected.coef_[2:5])
     assert os.listdir(tmp_path / "out") == ["shard.npz"]
+
+
+@pytest.mark.parametrize("size", [3, 12])
+def test_shards_start_from_given_weights(small_problem, tmp_path, size):
+    X, Y = small_problem
+    coef, intercept = solve(make_plan(Problem.of(X, Y, C=0.3))).coef.copy(), np.full(12, -0.5, dtype=np.float32)
+    coef[4] = 0.0
+    plan = make_plan(Problem.of(X, Y), start=(coef, intercept), init="ovap++", max_iter=5)
+    assert can_be_split(plan)
+    write_store(tmp_path / "rows", X)
+    with WorkFolder.open(tmp_path / "model", {"data": "x"}) as work:
+        run = ShardRun(plan, work, InProcess())
+        result = run.solve(str(tmp_path / "rows"), size, in_memory=True)
+        whole = solve(plan)
+        np.testing.assert_array_equal(result.coef, whole.coef)
+        np.testing.assert_array_equal(result.bounds_by_label, whole.bounds_by_label)
+        again = ShardRun(plan, work, InProcess()).solve(str(tmp_path / "rows"), size, in_memory=True)
+        np.testing.assert_array_equal(again.coef, whole.coef)
+
+
+@pytest.mark.parametrize("form", [sp.csr_array, np.asarray])
+def test_large_shards_start_from_given_weights(problem, tmp_path, form):
+    X, Y = problem
+    before = solve(make_plan(Problem.of(X, Y, C=0.5), prune=0.01))
+    coef, intercept = before.coef.toarray(), before.intercept
+    coef[100:140] = 0.0  # labels without a start
+    plan = make_plan(Problem.of(X, Y), prune=0.01, start=(form(coef), intercept))
+    assert (plan.algorithm, can_be_split(plan)) == ("fast", True)
+    whole, result = solve(plan), solve_on_workers(plan, None, InProcess())
+    assert (result.coef != whole.coef).nnz == 0
+    np.testing.assert_array_equal(result.bounds_by_label, whole.bounds_by_label)
 
 
 def test_task_above_its_memory_limit_fails(task):

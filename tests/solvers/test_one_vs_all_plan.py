@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from one_vs_all_solvers import planned, solve_large, solve_newton
 from widemargin import TimeLimit
 from widemargin.datasets import make_zipf_multilabel
-from widemargin.solvers.one_vs_all.fast import shared_choices
+from widemargin.solvers.one_vs_all.fast import shared_choices, weight_arrays
 from widemargin.solvers.one_vs_all.plan import make_plan, solve, work_of
 from widemargin.solvers.one_vs_all.problem import Problem
 from widemargin.solvers.result import Status
@@ -146,6 +146,87 @@ def test_ranges_of_other_algorithms_are_those_of_the_whole_too(problem, options)
     np.testing.assert_array_equal(np.concatenate([part.bounds_by_label for part in parts]), whole.bounds_by_label)
     assert whole.records is None
     assert all(part.records is not None for part in parts)
+
+
+def some_missing(start):
+    """A start without the weights of every third label."""
+    coef, intercept = sp.csr_array(start.coef).tolil(), start.intercept.copy()
+    coef[::3], intercept[::3] = 0.0, 0.0
+    return coef.tocsr(), intercept
+
+
+def assert_same(parts, whole):
+    coefs = [sp.csr_array(sp.vstack([sp.csr_array(part.coef) for part in parts])), sp.csr_array(whole.coef)]
+    for name in ("data", "indices", "indptr"):
+        np.testing.assert_array_equal(*(getattr(coef, name) for coef in coefs))
+    for name in ("intercept", "n_iter", "bounds_by_label"):
+        np.testing.assert_array_equal(np.concatenate([getattr(part, name) for part in parts]), getattr(whole, name))
+
+
+@pytest.mark.parametrize("bounds", [[0, 90], [0, 1, 40, 41, 90]], ids=str)
+@pytest.mark.parametrize("few", [False, True])
+def test_ranges_with_a_start_are_those_of_the_whole(problem, bounds, few):
+    X, Y = problem
+    start = some_missing(solve_large(X, Y, C=0.5, prune=0.01))
+    if few:  # the first labels alone have weights, so that others are pilots
+        start = sp.vstack([start[0][:5], sp.csr_array((85, X.shape[1]), dtype=X.dtype)], format="csr"), start[1]
+    plan = planned(X, Y, prune=0.01, start=start, n_threads=2)
+    whole = solve(plan)
+    assert whole.status is Status.CONVERGED
+    plan = replace(plan, choices=shared_choices(plan))
+    assert bool(plan.choices.pilot) is few
+    assert sum(plan.choices.prior[64:]) > 0
+    assert_same([solve(plan, label_range) for label_range in itertools.pairwise(bounds)], whole)
+
+
+def test_a_start_without_weights_is_none(problem):
+    X, Y = problem
+    nothing = sp.csr_array((90, X.shape[1]), dtype=X.dtype), np.full(90, -3.0)
+    assert_same([solve_large(X, Y, prune=0.01, start=nothing)], solve_large(X, Y, prune=0.01))
+    rows, labels = X[:900], sp.csr_array(Y)[:900]
+    for options in ({"loss": "logistic"}, {"init": "msi"}, {"init": "zero"}):
+        with_start = planned(rows, labels, start=nothing, **options)
+        assert_same([solve(with_start)], solve(replace(with_start, start=None)))
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"loss": "logistic"}, {"init": "msi"}, {"init": "ovap++"}, {"dense": True}], ids=str
+)
+def test_ranges_with_a_start_of_other_algorithms_are_those_of_the_whole_too(problem, options):
+    X, Y = problem[0][:900], sp.csr_array(problem[1])[:900]
+    options = dict(options)
+    X = X.toarray() if options.pop("dense", False) else X
+    options = options or {"tol": 1e-7}
+    start = some_missing(solve_large(X, Y, C=0.5, loss=options.get("loss", "squared_hinge")))
+    plan = planned(X, Y, start=start, **options)
+    whole, bounds = solve(plan), [0, plan.width or 7, 2 * (plan.width or 7), 90]
+    assert set(whole.status_by_label) <= {"converged", "not_attained"}
+    assert_same([solve(plan, label_range) for label_range in itertools.pairwise(bounds)], whole)
+    cold = solve(replace(plan, start=None))
+    np.testing.assert_allclose(whole.primal_by_label, cold.primal_by_label, rtol=1.1e-3, atol=1e-9)
+
+
+def test_a_start_of_another_shape_is_refused(problem):
+    X, Y = problem
+    with pytest.raises(ValueError, match="must have the shapes"):
+        planned(X, Y, start=(np.zeros((90, 7)), np.zeros(90)))
+    plan = planned(X, Y)
+    task, core = plan.task(0, 5), plan.task(0, 5).make_core("FastOneVsAll", X)
+    core.set_start(**weight_arrays(np.zeros((4, X.shape[1])), np.zeros(4)))
+    with pytest.raises(ValueError, match="one row per label"):
+        core.begin(task.positive_rows, task.positive_indptr, task.positive_factor, task.negative_factor)
+
+
+@pytest.mark.parametrize("dense", [False, True])
+def test_weights_of_rows_and_a_start_go_together(problem, dense):
+    X, Y = problem[0][:900], sp.csr_array(problem[1])[:900]
+    weights = {"sample_weight": np.random.default_rng(0).integers(0, 3, 900), "regularize_intercept": True}
+    start = some_missing(solve_large(X, Y, C=0.5))
+    warm = solve_large(X.toarray() if dense else X, Y, start=start, **weights)
+    best = solve_newton(X.astype(np.float64), Y, tol=1e-7, gap_tol=1e-9, **weights)
+    assert warm.status is Status.CONVERGED
+    assert (warm.primal_by_label <= best.primal_by_label * (1 + 1.1e-3)).all()
+    assert (warm.primal_by_label >= best.dual_by_label * (1 - 1e-9)).all()
 
 
 def test_a_solver_that_was_stopped_is_not_used_again(problem):

@@ -97,6 +97,8 @@ class ShardJob:
     ----------
     rows, labels : str
         Folders of the stores with the rows, as they are trained on, and with the rows of each label.
+    start : str or None
+        Folder of the store with the weights that labels start from.
     plan : Plan
         How labels are solved, without arrays; see `of`.
     n_threads : int or None
@@ -113,23 +115,25 @@ class ShardJob:
     n_threads: int | None
     instruction_set: str
     memory_limit_mb: float | None = None
+    start: str | None = None
 
     @classmethod
     def of(
         cls, plan: Plan, stores: Sequence[str], n_threads: int | None, memory_limit_mb: float | None = None
     ) -> ShardJob:
-        """The job of a plan whose rows and labels are in two stores."""
+        """The job of a plan whose rows and labels, and start where it has one, are in stores."""
         names = ("X", "positive_rows", "positive_indptr", "row_weight", "positive_factor", "negative_factor")
         nothing: dict[str, Any] = dict.fromkeys(names)
         light = replace(plan.problem, **nothing)
-        light_plan = replace(plan, problem=light, spare_cores=[])
-        rows, labels = stores
-        return cls(rows, labels, light_plan, n_threads, _core.choose_instruction_set(), memory_limit_mb)
+        light_plan = replace(plan, problem=light, start=None, spare_cores=[])
+        rows, labels, *rest = stores
+        isa, start = _core.choose_instruction_set(), rest[0] if rest else None
+        return cls(rows, labels, light_plan, n_threads, isa, memory_limit_mb, start)
 
 
 def can_be_split(plan: Plan) -> bool:
     """Whether the labels are independent of each other and of anything but the rows."""
-    several = plan.problem.n_labels > 1 and plan.init not in STARTS_OF_MANY_LABELS and plan.start is None
+    several = plan.problem.n_labels > 1 and (plan.start is not None or plan.init not in STARTS_OF_MANY_LABELS)
     return several and bool((plan.problem.row_weight == 1.0).all())
 
 
@@ -188,13 +192,15 @@ class ShardRun:
 
     def solve(self, rows: str, shard_size: int | None = None, *, in_memory: bool = False) -> OneVsAllResult:
         """Solve the remaining shards on the rows of a store, and merge all shards. Sets: n_done."""
-        labels, executor, problem = self.work.path / "labels", self.executor, self.plan.problem
-        if is_store(labels):
-            open_store(labels, verify=True)
-        else:
-            write_labels(labels, problem)
+        labels, start, executor = self.work.path / "labels", self.work.path / "start", self.executor
+        problem, inputs = self.plan.problem, [rows, str(labels)]
+        _write_once(labels, lambda: write_labels(labels, problem))
+        if self.plan.start is not None:
+            coef, intercept = self.plan.start
+            _write_once(start, lambda: write_store(start, sp.csr_array(coef), intercept[:, None]))
+            inputs.append(str(start))
         try:
-            with folders.shared_folders(executor, [rows, labels]) as stores:
+            with folders.shared_folders(executor, inputs) as stores:
                 threads = self._n_threads() if executor.in_process else None
                 job = ShardJob.of(self.plan, stores, threads, self.memory_limit_mb)
                 if self.plan.algorithm == "fast":
@@ -282,7 +288,8 @@ class ShardRun:
             copy += 8.0 * n_values
         if self.plan.row_index:
             copy += INDEX_BYTES * n_values
-        total = bytes_of(X) + copy + n_threads * self.plan.thread_bytes + COPIES_OF_SHARD * shard_bytes
+        start = 0 if self.plan.start is None else bytes_of(self.plan.start[0])
+        total = bytes_of(X) + start + copy + n_threads * self.plan.thread_bytes + COPIES_OF_SHARD * shard_bytes
         if self.executor.in_process:
             total += DRIVER_BYTES_PER_LABEL * problem.n_labels + DRIVER_BYTES_PER_POSITIVE * len(problem.positive_rows)
         return float(PROCESS_MB + total / MEGABYTE)
@@ -376,6 +383,14 @@ def bytes_of(X: Any) -> int:
     return sum(part.nbytes for part in ((X.data, X.indices, X.indptr) if sp.issparse(X) else (X,)))
 
 
+def _write_once(folder: Path, write: Callable[[], None]) -> None:
+    """Write a store, or check the one that an earlier run wrote."""
+    if is_store(folder):
+        open_store(folder, verify=True)
+    else:
+        write()
+
+
 def write_labels(folder: Path, problem: Problem) -> None:
     """A store whose X has the rows of each label; its Y, where they are not all 1, the factors of both sides."""
     shape, n_positives = (problem.n_labels, len(problem.row_weight)), len(problem.positive_rows)
@@ -440,7 +455,8 @@ def sample_labels(job: ShardJob, numbers: list[int], callback: Callback | None =
             positive_factor=problem.positive_factor[numbers],
             negative_factor=problem.negative_factor[numbers],
         )
-        plan = replace(plan, problem=some, choices=None if choices is None else replace(choices, pilot=[]))
+        start = None if plan.start is None else (plan.start[0][numbers], plan.start[1][numbers])
+        plan = replace(plan, problem=some, start=start, choices=None if choices is None else replace(choices, pilot=[]))
         watch = watching_memory(job.memory_limit_mb, callback)
         solve(plan, (0, 1), watch)  # also copies the rows, once for all labels
         started = time.perf_counter()
@@ -478,8 +494,13 @@ def _opened(job: ShardJob) -> Iterator[Plan]:
                 positive_factor=np.ascontiguousarray(factors[:, 0]),
                 negative_factor=np.ascontiguousarray(factors[:, 1]),
             )
+            start = None
+            if job.start is not None:
+                given = open_store(folders.find_folder(job.start))
+                start = as_rows(given.X), np.asarray(given.Y)[:, 0]
             n_threads = job.n_threads or _threads_here()
-            _OPEN.append((key, replace(job.plan, problem=problem, n_threads=n_threads, spare_cores=[])))
+            kept = replace(job.plan, problem=problem, start=start, n_threads=n_threads, spare_cores=[])
+            _OPEN.append((key, kept))
         yield replace(_OPEN[0][1], choices=job.plan.choices)
 
 

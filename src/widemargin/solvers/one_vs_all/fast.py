@@ -6,7 +6,8 @@ For sparse rows and the squared hinge. Rare labels are solved on working sets th
 time, propose and check; frequent labels by a subspace search over all rows, 16 at a time. A label counts as solved only
 when rule and certified gap hold over all rows in float64; what float32 cannot reach is finished by truncated Newton.
 If the rows are indexed by feature, most labels need no passes over all rows: the index bounds their scores.
-Labels with a given start skip the first proposal: a pass with their old weights finds the rows near the margin.
+Labels with a given start skip the first proposal: a pass with their old weights finds the rows near the margin. Labels
+without one among them take their usual intercept from the given ones of similar frequency.
 
 The core works in the background; meanwhile Python handles signals, checks the deadline, calls the callback and takes
 over finished labels. A label's weights depend on all labels of the fit only through `SharedChoices`, so any range of
@@ -83,13 +84,13 @@ def solve_fast(plan: Plan, task: BlockTask, limits: Limits, first: int | None) -
     unsolved: Status | None = Status.TIME_LIMIT
     if time.monotonic() < limits.deadline:
         try:
+            if plan.start is not None:
+                core.set_start(**weight_arrays(*plan.start))
             if first is not None:
                 choices = plan.choices
                 assert choices is not None
                 pilot = [label - first for label in choices.pilot if first <= label < first + n_labels]
                 core.begin_part(*labels, pilot, choices.whole, choices.prior)
-            elif plan.start is not None:
-                core.begin_from(*labels, **weight_arrays(*plan.start))
             else:
                 core.begin(*labels)
             unsolved = run.watch(0)
@@ -114,10 +115,12 @@ def _make_core(plan: Plan, task: BlockTask) -> Any:
 
 
 def shared_choices(plan: Plan, stop: Callable[[], bool] | None = None) -> SharedChoices | None:
-    """Solve the pilot labels of a fit; None if `stop`, which is called meanwhile, ended the search."""
+    """Decide about all labels of a fit and solve its pilots; None if `stop`, called meanwhile, ended the search."""
     n_labels = plan.problem.n_labels
     task = plan.task(0, n_labels)
     core = _make_core(plan, task)
+    if plan.start is not None:
+        core.set_start(**weight_arrays(*plan.start))
     core.begin(task.positive_rows, task.positive_indptr, task.positive_factor, task.negative_factor)
     finished = False
     try:
@@ -134,7 +137,8 @@ def shared_choices(plan: Plan, stop: Callable[[], bool] | None = None) -> Shared
 
 def weight_arrays(coef: Any, intercept: npt.NDArray[Any]) -> dict[str, npt.NDArray[Any]]:
     """Weights of shape (n_labels, n_features), CSR or dense, as the core takes them: CSR in float32."""
-    coef = sp.csr_array(coef)
+    if not (sp.issparse(coef) and coef.format == "csr"):  # a CSR array of memory maps stays as it is
+        coef = sp.csr_array(coef)
     return {
         "data": coef.data.astype(np.float32, copy=False),
         "indices": coef.indices.astype(np.int32, copy=False),

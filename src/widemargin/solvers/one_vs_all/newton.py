@@ -73,11 +73,16 @@ QUANTITIES = {
 def solve_newton(plan: Plan, task: BlockTask, limits: Limits, keep_records: bool) -> OneVsAllResult:
     """Solve the labels of a task by truncated Newton from the plan's start."""
     X = plan.problem.X
-    if plan.start is not None:
-        start: Start = GivenStart(*plan.start)
-    else:
+
+    def usual_start() -> Start:
         assert plan.start_parameters is not None
-        start = make_start(plan.init, plan.start_parameters, X, task)
+        # The tree of OvAP++ orders all labels; among given starts, its root serves the labels without one.
+        init = "ovap" if plan.start is not None and plan.init == "ovap++" else plan.init
+        return make_start(init, plan.start_parameters, X, task)
+
+    # A solver without steps certifies the weights that it is given, and zeros are weights.
+    others = usual_start if plan.max_iter > 0 else None
+    start = usual_start() if plan.start is None else GivenStart(*plan.start, others)
     return BlockRun(plan, task, start, keep_records).solve(lambda part, out: part.solve(X, out), limits)
 
 

@@ -14,7 +14,7 @@ dense      dense rows: blocks of labels by matrix products
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -26,7 +26,7 @@ from widemargin.solvers.one_vs_all.fast import SharedChoices, solve_fast
 from widemargin.solvers.one_vs_all.logistic import solve_logistic
 from widemargin.solvers.one_vs_all.newton import solve_newton
 from widemargin.solvers.one_vs_all.problem import BlockTask, OneVsAllResult, Problem
-from widemargin.solvers.one_vs_all.starts import StartParameters, start_parameters
+from widemargin.solvers.one_vs_all.starts import StartParameters, rows_of_start, start_parameters
 from widemargin.solvers.result import Callback
 
 __all__ = ["DEFAULT_MAX_ITER", "SMALL_DENSE_WORK", "SMALL_SPARSE_WORK", "Plan", "make_plan", "solve", "work_of"]
@@ -68,7 +68,7 @@ class Plan:
     start_parameters : StartParameters or None
         Its numbers; None for other solvers.
     start : tuple of (coef, intercept) or None
-        Weights to start from instead, CSR or dense; then all labels are solved in one call.
+        Weights to start from instead, CSR or dense; a label without weights starts as usual.
     width : int or None
         Labels of a block of the dense solver. Other widths change results in their last digits.
     n_threads : int
@@ -152,6 +152,7 @@ def make_plan(
         As of `OneVsAllClassifier`.
     start : tuple of (coef, intercept), optional
         Finite weights to start from instead of `init`, shapes (n_labels, n_features), CSR or dense, and (n_labels,).
+        A label whose weights are all zero has none and starts as usual.
     n_threads : int
         Threads of the core.
 
@@ -166,6 +167,9 @@ def make_plan(
     """
     X, sparse = problem.X, sp.issparse(problem.X)
     if start is not None:
+        shapes = (problem.n_labels, X.shape[1]), (problem.n_labels,)
+        if (start[0].shape, start[1].shape) != shapes:
+            raise ValueError(f"the starting weights must have the shapes {shapes}, not {start[0].shape, start[1].shape}")
         weights = start[0].data if sp.issparse(start[0]) else start[0]
         if not (np.isfinite(weights).all() and np.isfinite(start[1]).all()):
             raise ValueError("the starting weights contain NaN or infinity; pass finite weights, or None")
@@ -230,6 +234,8 @@ def solve(plan: Plan, label_range: tuple[int, int] | None = None, callback: Call
         Labels that were not reached have zero weights, the objective there as upper and zero as lower bound.
     """
     first, last = label_range or (0, plan.problem.n_labels)
+    if plan.start is not None and label_range is not None:
+        plan = replace(plan, start=rows_of_start(plan.start, first, last))
     task, limits = plan.task(first, last), Limits(last - first, callback)
     if plan.algorithm == "fast":
         return solve_fast(plan, task, limits, first if label_range else None)

@@ -20,7 +20,7 @@ co-occurrences, and the weights of the ancestors of the next label.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any
@@ -40,6 +40,7 @@ __all__ = [
     "children_of",
     "depth_first",
     "make_start",
+    "rows_of_start",
     "start_parameters",
     "tree_parents",
     "waves",
@@ -139,16 +140,41 @@ class Start:
 
 
 class GivenStart(Start):
-    """Weights from an earlier fit: dense or CSR rows, and intercepts."""
+    """Weights from an earlier fit: dense or CSR rows, and intercepts.
 
-    def __init__(self, coef: Any, intercept: npt.NDArray[Any]) -> None:
+    Labels whose weights are all zero get the start that `others` makes, when the first of them comes; without `others`
+    they keep the zeros and the intercept.
+    """
+
+    def __init__(self, coef: Any, intercept: npt.NDArray[Any], others: Callable[[], Start] | None = None) -> None:
         super().__init__(len(intercept))
-        self.coef, self.intercept = coef, intercept
+        self.coef, self.intercept, self.others = coef, intercept, others
+        self._other: Start | None = None
 
     def fill(self, labels: Ints, task: BlockTask, out: BlockResult) -> None:
         rows = self.coef[labels]
         out.coef[...] = rows.toarray() if sp.issparse(rows) else rows
         out.intercept[...] = self.intercept[labels]
+        missing = np.flatnonzero(~out.coef.any(axis=1))
+        if self.others is None or len(missing) == 0:
+            return
+        if self._other is None:
+            self._other = self.others()
+        part = BlockResult.zeros(len(missing), out.coef.shape[1], out.coef.dtype)
+        self._other.fill(labels[missing], task.select(missing), part)
+        out.coef[missing], out.intercept[missing] = part.coef, part.intercept
+
+
+def rows_of_start(start: tuple[Any, Any], first: int, last: int) -> tuple[Any, Any]:
+    """The start of labels first … last − 1; of a CSR array only their weights are read, and views stay views."""
+    coef, intercept = start
+    if not (sp.issparse(coef) and coef.format == "csr"):
+        return coef[first:last], intercept[first:last]
+    indptr = np.asarray(coef.indptr[first : last + 1])
+    rows = sp.csr_array((last - first, coef.shape[1]), dtype=coef.dtype)
+    rows.data, rows.indices = (part[indptr[0] : indptr[-1]] for part in (coef.data, coef.indices))
+    rows.indptr = (indptr - indptr[0]).astype(rows.indices.dtype)
+    return rows, intercept[first:last]
 
 
 class SameStart(Start):
