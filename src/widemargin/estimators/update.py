@@ -22,7 +22,7 @@ import os
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,7 @@ from widemargin.estimators.one_vs_all.shards import CONTINUE, ShardRun, can_be_s
 from widemargin.estimators.one_vs_all.updating import KEPT, NEW, SOLVED, UNTOUCHED, Rows, judge
 from widemargin.estimators.persistence import check_savable, load, restored_vectorizer, save, stored_options
 from widemargin.estimators.text import TextPipeline
-from widemargin.estimators.training import TrainingData, refuse_texts
+from widemargin.estimators.training import TrainingData
 from widemargin.estimators.update_joint import update_joint
 from widemargin.exceptions import TrainingInterrupted, WidemarginError
 from widemargin.labels.encoding import EncodedTargets, LabelEncoding, encode_targets, listed
@@ -61,7 +61,15 @@ LEFT = "left"
 OUTCOMES = (UNTOUCHED, KEPT, SOLVED, NEW, LEFT)
 MAX_NAMED = 5  # labels in a message
 # Attributes of a model that a fit deletes or that describe its input, and that an update takes over.
-TAKEN_OVER = ("index_base_", "text_source_", "tuning_", "table_", "feature_names_in_", "feature_names_", "n_features_in_")
+TAKEN_OVER = (
+    "index_base_",
+    "text_source_",
+    "tuning_",
+    "table_",
+    "feature_names_in_",
+    "feature_names_",
+    "n_features_in_",
+)
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -331,7 +339,9 @@ def _with_vectorizer(classifier: Any, fitted: Any, vectorizer: Any) -> Any:
 
 def _has_index(classifier: Any) -> bool:
     """Whether the model predicts from an index by feature that its folder has."""
-    return hasattr(classifier, "coef_") and classifier._stored_index(getattr(classifier, "label_scale_", None)) is not None
+    return (
+        hasattr(classifier, "coef_") and classifier._stored_index(getattr(classifier, "label_scale_", None)) is not None
+    )
 
 
 def _with_words(vectorizer: Any, texts: list[str], extend: bool, n_old: int) -> tuple[Any, int]:
@@ -373,7 +383,11 @@ def _old_rows(model: Any, vectorizer: Any, rows: Any) -> Rows | None:
         if new:
             raise ValueError(f"rows has the label {new[0]!r}, which the model does not have; pass its training rows")
     counts = np.asarray(Y.sum(axis=0)).reshape(-1)
-    if X.shape[0] != model.n_samples_fit_ or Y.shape[0] != X.shape[0] or not np.array_equal(counts, model.label_counts_):
+    if (
+        X.shape[0] != model.n_samples_fit_
+        or Y.shape[0] != X.shape[0]
+        or not np.array_equal(counts, model.label_counts_)
+    ):
         raise WidemarginError(
             f"the model was trained on {model.n_samples_fit_:,} rows with other labels than the {X.shape[0]:,} rows "
             "given; pass the rows of its last training or update"
@@ -403,7 +417,9 @@ def _change_of(model: Any, old: Rows | None, X: Any, y: Any, sample_weight: Any,
         plain = _checked(model, X)
         added_Y, new_names = _encoded(encoding, y)
         if added_Y.shape[0] != plain.shape[0]:
-            raise ValueError(f"X has {plain.shape[0]:,} rows, but y has {added_Y.shape[0]:,}; pass a label for each row")
+            raise ValueError(
+                f"X has {plain.shape[0]:,} rows, but y has {added_Y.shape[0]:,}; pass a label for each row"
+            )
     if old is not None:
         plain = plain.astype(old.X.dtype, copy=False)
         if sp.issparse(old.X) != sp.issparse(plain):
@@ -663,7 +679,9 @@ def _updated(
         raise ValueError(f"{ignored[0]} applies only to one-vs-all; leave it out")
     start = copy.copy(model)
     if how["time_limit_s"] is not None or how["callback"] is not None:
-        start.callback = how["callback"] if how["time_limit_s"] is None else TimeLimit(how["time_limit_s"], how["callback"])
+        start.callback = (
+            how["callback"] if how["time_limit_s"] is None else TimeLimit(how["time_limit_s"], how["callback"])
+        )
     new, facts = update_joint(
         start,
         change.data,
@@ -675,7 +693,9 @@ def _updated(
     )
     new.callback = model.callback
     distance = np.array([np.nan if facts["distance_bound"] is None else facts["distance_bound"]])
-    outcome = np.array([UNTOUCHED if len(change.added) + len(change.removed) == 0 else KEPT if facts["kept"] else SOLVED])
+    outcome = np.array(
+        [UNTOUCHED if len(change.added) + len(change.removed) == 0 else KEPT if facts["kept"] else SOLVED]
+    )
     return (copy.copy(model) if dry_run else new), outcome, distance
 
 
@@ -750,7 +770,9 @@ def _updated_labels(
     history = frequency_history(counts, n_iter, bounds)
     new._keep(change.data, OneVsAllResult.of(coef, intercept, status, bounds, history=history, n_iter=n_iter))
     if change.X is None:
-        new.label_counts_ = new.label_counts_ + in_order(sp.csr_array(model.label_counts_[None]), change.order).toarray()[0]
+        new.label_counts_ = (
+            new.label_counts_ + in_order(sp.csr_array(model.label_counts_[None]), change.order).toarray()[0]
+        )
         new.n_samples_fit_ += model.n_samples_fit_
     vars(new).update({name: getattr(model, name) for name in ("C", "rank_scale", "warm_start", "callback")})
     return new, outcome
@@ -822,7 +844,11 @@ def _solve(
     """Solve labels from given weights: in memory, or in shards that survive a kill if there is a folder and much to do."""
     plan = model._planned(problem, start)
     asked = (executor, shard_size, time_limit_s, memory_limit_mb) != (None, None, None, None)
-    if work is not None and can_be_split(plan) and (asked or is_large(problem.X, problem.n_labels) or work.begun):
+    if (
+        work is not None
+        and can_be_split(plan)
+        and (asked or is_large(problem.X, problem.n_labels) or bool(work.finished(problem.n_labels)))
+    ):
         run = ShardRun(plan, work, as_executor(executor), callback, time_limit_s, memory_limit_mb, report)
         try:
             rows = write_rows(work.path / "rows", problem.X, "", normalize=False)
