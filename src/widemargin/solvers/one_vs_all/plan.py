@@ -182,7 +182,7 @@ def make_plan(
         # The copy that the algorithm makes: (column, value) pairs of 8 bytes, with the exact values beside them for
         # float64; for dense rows float32 values, which may be there already.
         copy_bytes = X.nnz * (16 if double else 8) if sparse else 4 * X.size * double
-        if copy_bytes <= memory_limit_mb * 2**20 and (start is None or batched == "fast"):
+        if copy_bytes <= memory_limit_mb * 2**20 and (start is None or batched != "logistic"):
             algorithm = batched
             wanted = X.nnz >= INDEXED_VALUES if row_index == "auto" and sparse else row_index
             fits = sparse and copy_bytes + INDEX_BYTES * X.nnz <= memory_limit_mb * 2**20
