@@ -450,15 +450,21 @@ class OneVsAllClassifier(LabelModel):
         return training_data(self, X, y, sample_weight)
 
     def _fit_checked(
-        self, data: TrainingData, initial: tuple[Any, Any] | None = None, *, keep: bool = True
+        self,
+        data: TrainingData,
+        initial: tuple[Any, Any] | None = None,
+        *,
+        keep: bool = True,
+        keep_duals: bool = False,
     ) -> OneVsAllResult:
         """Train on checked data, from `initial` weights or from those of the previous fit.
 
-        Without `keep` the caller does not need the model; it is then kept only if it may have to warn.
+        Without `keep` the caller does not need the model; it is then kept only if it may have to warn. `keep_duals`
+        also keeps the dual variables of the lower bounds.
         """
         if initial is None and self.warm_start and hasattr(self, "coef_"):
             initial = self._previous_weights(data)
-        plan = self._plan(data, initial)
+        plan = self._plan(data, initial, keep_duals=keep_duals)
         result, callback, executor = None, progress_callback(self, "labels"), CURRENT_EXECUTOR.get()
         if executor is not None:
             from widemargin.estimators.one_vs_all.shards import can_be_split, solve_on_workers
@@ -471,7 +477,12 @@ class OneVsAllClassifier(LabelModel):
         return result
 
     def _plan(
-        self, data: TrainingData, start: tuple[Any, Any] | None = None, memory_limit_mb: float | None = None
+        self,
+        data: TrainingData,
+        start: tuple[Any, Any] | None = None,
+        memory_limit_mb: float | None = None,
+        *,
+        keep_duals: bool = False,
     ) -> Plan:
         """What is minimised, and how; `memory_limit_mb` replaces the parameter of that name."""
         positive_weight: Floats | None
@@ -501,6 +512,7 @@ class OneVsAllClassifier(LabelModel):
             start=start,
             n_threads=joblib.effective_n_jobs(self.n_jobs),
             memory_limit_mb=memory_limit_mb or self.memory_limit_mb,
+            keep_duals=keep_duals,
         )
 
     def _inverse_propensities(self, targets: EncodedTargets) -> Floats:
@@ -542,6 +554,10 @@ class OneVsAllClassifier(LabelModel):
         if not (self.warm_start and hasattr(self, "coef_") and self._has_labels_of(data.targets)):
             self.classes_ = data.targets.classes
         self.coef_, self.intercept_ = result.coef, result.intercept
+        if hasattr(self, "duals_"):  # of an earlier fit
+            del self.duals_
+        if result.duals is not None:
+            self.duals_ = result.duals
         self._set_rank_scale(data.targets.kind)
         # Only labels without a minimiser, which the logistic loss has, may keep their gap without a warning.
         harmless = HARMLESS_GAP if self.loss == "logistic" else 0.0

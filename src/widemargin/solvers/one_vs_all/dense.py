@@ -384,6 +384,11 @@ class _Block:
         norm = np.sqrt(np.square(gradient).sum(axis=1) + np.square(labels.intercept_gradient))
         good = (norm <= self.rule[index]) & (relative_gap(labels.value, dual) <= task.gap_tol)
         self._store(index[good], weights[good], labels.intercept[good], labels.value[good], dual[good])
+        if self.out.duals is not None:
+            for k in np.flatnonzero(good).tolist():
+                alpha = np.abs(dual_slopes[k]) * (dual[k] > 0.0)  # else the bound is that of α = 0
+                kept = np.flatnonzero(alpha)
+                self.out.duals[index[k]] = kept.astype(np.int32), alpha[kept].astype(np.float32)
         self.n_checks[index] += 1
         self.demand[index] *= MORE_DEMANDING
         labels.S, labels.A = scores.astype(np.float32), slopes.astype(np.float32)
