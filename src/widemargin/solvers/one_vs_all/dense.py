@@ -182,7 +182,7 @@ class _Block:
         self.rows, self.task, self.out = rows, task, out
         n_labels = len(task.positive_factor)
         self.intercept_kind = "none" if task.bias_value == 0.0 else "free" if task.bias_penalty == 0.0 else "penalised"
-        self.given = out.coef.any(axis=1)  # labels with a start
+        self.given: npt.NDArray[np.bool_] = np.any(out.coef != 0, axis=1)  # labels with a start
         self.demand = np.ones(n_labels)
         self.n_checks = np.zeros(n_labels, dtype=np.int64)
         self.records: list[npt.NDArray[np.float64]] = []

@@ -112,7 +112,8 @@ def _block_values(problem: Problem, duals: Any, first: int, last: int) -> Floats
     alpha = np.where(cost > 0.0, np.asarray(duals.data[indptr[0] : indptr[-1]], dtype=np.float64), 0.0)
 
     def by_label(terms: Floats) -> Floats:
-        return np.bincount(label, weights=terms, minlength=n_labels)
+        sums: Floats = np.bincount(label, weights=terms, minlength=n_labels).astype(np.float64, copy=False)
+        return sums
 
     if problem.bias_value != 0.0 and problem.bias_penalty == 0.0:
         sides = by_label(np.where(positive, alpha, 0.0)), by_label(np.where(positive, 0.0, alpha))

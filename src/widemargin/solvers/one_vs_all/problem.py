@@ -305,9 +305,8 @@ class BlockResult:
 
     def part(self, first: int, last: int) -> BlockResult:
         """The labels first … last − 1; its arrays are views."""
-        return BlockResult(
-            **{name: None if values is None else values[first:last] for name, values in vars(self).items()}
-        )
+        parts: dict[str, Any] = {name: None if v is None else v[first:last] for name, v in vars(self).items()}
+        return BlockResult(**parts)
 
 
 @dataclass(frozen=True)
