@@ -30,15 +30,23 @@ RecordTable to_table(const std::vector<LabelRecord> &records) {
 
 template <class Matrix, typename T = typename Matrix::value_type>
 RecordTable solve_block(const Matrix &X, const OneVsAllTask &task, OutMatrix<T> coef, OutVector<T> intercept,
-                        OutMatrix<double> bounds, OutVector<int64_t> n_iter, OutVector<uint8_t> converged) {
+                        OutMatrix<double> bounds, OutVector<int64_t> n_iter, OutVector<uint8_t> converged,
+                        OutVector<int64_t> n_duals, GrowingArray<int32_t> *dual_rows,
+                        GrowingArray<float> *dual_values) {
     std::vector<LabelRecord> records;
     {
         nb::gil_scoped_release release;
-        const BlockResult<T> out{coef.data(), intercept.data(), bounds.data(), n_iter.data(), converged.data()};
         const LabelBlock block = task.block();
+        const bool keep = dual_rows != nullptr && dual_values != nullptr;
+        std::vector<std::vector<DualEntry>> duals(keep ? block.n_labels : 0);
+        const BlockResult<T> out{coef.data(),   intercept.data(), bounds.data(),
+                                 n_iter.data(), converged.data(), keep ? duals.data() : nullptr};
         records = with_loss(task.loss, [&](auto loss) {
             return OneVsAllSolver<Matrix, decltype(loss)>(X, block, task.options).solve(out);
         });
+        for (size_t j = 0; j < duals.size(); ++j) {
+            n_duals.data()[j] = DualArrays{dual_rows, dual_values}.append(duals[j]);
+        }
     }
     return to_table(records);
 }
@@ -63,6 +71,9 @@ constexpr const char *SOLVE_DOC =
     "the\n"
     "stored weights; `bounds` (n_labels, 5) receives primal, dual, primal_at_zero, primal_before_pruning, "
     "pruned_share.\n"
+    "If they are given, dual_rows and dual_values receive the dual variables that are not zero, label after label, "
+    "and\n"
+    "`n_duals` (n_labels,) their numbers.\n"
     "Returns the records (n_records, 8): label, iteration, value, gradient_ratio, active_rows, step, cg_steps, "
     "seconds.";
 constexpr const char *MEAN_DOC =
@@ -100,7 +111,8 @@ template <class Matrix>
 void bind_matrix(MatrixModule<Matrix> matrix) {
     matrix.def("solve_one_vs_all", &solve_block<Matrix>, nb::arg("task"), nb::arg("coef").noconvert(),
                nb::arg("intercept").noconvert(), nb::arg("bounds").noconvert(), nb::arg("n_iter").noconvert(),
-               nb::arg("converged").noconvert(), SOLVE_DOC);
+               nb::arg("converged").noconvert(), nb::arg("n_duals").noconvert(), nb::arg("dual_rows") = nb::none(),
+               nb::arg("dual_values") = nb::none(), SOLVE_DOC);
     bind_mean_row(matrix);
     matrix.def("fill_starts", &fill_starts<Matrix>, nb::arg("task"), nb::arg("subspace"), nb::arg("s"), nb::arg("t"),
                nb::arg("x").noconvert(), nb::arg("scores").noconvert(), nb::arg("coef").noconvert(),

@@ -3,11 +3,13 @@
 
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "bindings/bind.hpp"
 #include "one_vs_all/losses.hpp"
 #include "one_vs_all/matrix.hpp"
 #include "one_vs_all/newton_solver.hpp"
+#include "simd/arrays.hpp"
 
 namespace widemargin {
 
@@ -42,6 +44,22 @@ struct OneVsAllTask {
 
     LabelBlock block() const {
         return label_block(positive_rows, positive_indptr, row_weight, positive_factor, negative_factor);
+    }
+};
+
+// Where dual variables go, label after label; null unless they are kept.
+struct DualArrays {
+    GrowingArray<int32_t> *rows;
+    GrowingArray<float> *values;
+
+    // Returns their number.
+    int64_t append(const std::vector<DualEntry> &duals) const {
+        if (rows == nullptr || values == nullptr) return 0;
+        for (const DualEntry &entry : duals) {
+            rows->push(entry.row);
+            values->push(entry.alpha);
+        }
+        return static_cast<int64_t>(duals.size());
     }
 };
 

@@ -21,7 +21,7 @@ namespace widemargin {
 namespace {
 
 using FastResult = std::tuple<NumpyVector<int64_t>, NumpyVector<float>, NumpyVector<double>, NumpyVector<int64_t>,
-                              NumpyVector<uint8_t>, NumpyVector<uint8_t>>;
+                              NumpyVector<uint8_t>, NumpyVector<uint8_t>, NumpyVector<int64_t>>;
 
 // Appends the weights and columns of one label.
 template <typename T>
@@ -34,11 +34,13 @@ void append_weights(const StoredLabel &label, GrowingArray<T> &data, GrowingArra
     }
 }
 
-// Joins the labels; the weights go to the end of data and indices. Each label is freed as soon as it is copied.
+// Joins the labels; the weights go to the end of data and indices, the duals to that of `duals`. Each label is freed as
+// soon as it is copied.
 template <typename T>
-FastResult join(std::vector<StoredLabel> &&labels, GrowingArray<T> &data, GrowingArray<int32_t> &indices) {
+FastResult join(std::vector<StoredLabel> &&labels, GrowingArray<T> &data, GrowingArray<int32_t> &indices,
+                const DualArrays &duals) {
     const size_t n = labels.size();
-    std::vector<int64_t> lengths(n), n_iter(n);
+    std::vector<int64_t> lengths(n), n_iter(n), n_duals(n);
     std::vector<float> intercept(n);
     std::vector<double> bounds(n * N_BOUNDS);
     std::vector<uint8_t> converged(n), plain(n);
@@ -51,9 +53,10 @@ FastResult join(std::vector<StoredLabel> &&labels, GrowingArray<T> &data, Growin
         n_iter[j] = label.n_iter;
         converged[j] = label.converged;
         plain[j] = label.plain;
+        n_duals[j] = duals.append(label.duals);
     }
-    return {own(std::move(lengths)), own(std::move(intercept)), own(std::move(bounds)),
-            own(std::move(n_iter)),  own(std::move(converged)), own(std::move(plain))};
+    return {own(std::move(lengths)),   own(std::move(intercept)), own(std::move(bounds)), own(std::move(n_iter)),
+            own(std::move(converged)), own(std::move(plain)),     own(std::move(n_duals))};
 }
 
 // Weights are handed over 8 MB at a time so that the GIL is not held for long.
@@ -73,6 +76,8 @@ class FastSolver {
         nb::gil_scoped_release release;
         solver_.index_rows();
     }
+
+    void keep_duals() { solver_.keep_duals(); }
 
     void begin(ConstVector<int64_t> positive_rows, ConstVector<int64_t> positive_indptr,
                ConstVector<double> positive_factor, ConstVector<double> negative_factor) {
@@ -121,10 +126,11 @@ class FastSolver {
         background_.join();
     }
 
-    FastResult take(int64_t first, int64_t last, bool all, GrowingArray<T> &data, GrowingArray<int32_t> &indices) {
+    FastResult take(int64_t first, int64_t last, bool all, GrowingArray<T> &data, GrowingArray<int32_t> &indices,
+                    GrowingArray<int32_t> *dual_rows, GrowingArray<float> *dual_values) {
         std::vector<StoredLabel> labels = solver_.take(first, last, all, WEIGHTS_TAKEN);
         for (const StoredLabel &label : labels) add_bounds(label, taken_);
-        return join(std::move(labels), data, indices);
+        return join(std::move(labels), data, indices, DualArrays{dual_rows, dual_values});
     }
 
     // Number of finished labels before `last`, and the sums of their bounds.
@@ -193,6 +199,8 @@ void bind_solver(nb::module_ &module, const std::string &name, CsrTypes<T, I>) {
         .def("index_rows", &Solver::index_rows,
              "Index the rows by feature, if no value is below zero; call it before `begin`. Labels with few positive "
              "weights\nthen need no passes over all rows.")
+        .def("keep_duals", &Solver::keep_duals,
+             "Keep the dual points of the bounds, for `take`; call it before `begin`.")
         .def("begin", &Solver::begin, nb::arg("positive_rows").noconvert(), nb::arg("positive_indptr").noconvert(),
              nb::arg("positive_factor").noconvert(), nb::arg("negative_factor").noconvert(),
              "Take all labels of the fit and start to solve the pilot labels; then call `wait`. The positives of label "
@@ -219,12 +227,12 @@ void bind_solver(nb::module_ &module, const std::string &name, CsrTypes<T, I>) {
              "Stop the work soon and wait for its threads. Labels in progress are lost, and no more are solved.")
         .def(
             "take", &Solver::take, nb::arg("first"), nb::arg("last"), nb::arg("all"), nb::arg("data"),
-            nb::arg("indices"),
+            nb::arg("indices"), nb::arg("dual_rows") = nb::none(), nb::arg("dual_values") = nb::none(),
             "Hand over the labels from `first` on, up to the first unfinished one unless `all`, and not much more than "
             "a million\nweights. Appends the pruned weights to data (of the type of X) and their columns to indices. "
             "Returns the number of\nweights of each label, intercept, bounds (5 values per label: primal, dual, "
-            "primal_at_zero, primal_before_pruning,\npruned_share), n_iter, converged, and plain: finished by the "
-            "plain Newton solver.")
+            "primal_at_zero, primal_before_pruning,\npruned_share), n_iter, converged, plain: finished by the "
+            "plain Newton solver, and the number of\ndual variables, which are appended to dual_rows and dual_values.")
         .def("progress", &Solver::progress, nb::arg("last"),
              "Number of finished labels before `last`, and the sums of their primal and dual bounds.")
         .def("is_finished", &Solver::is_finished, nb::arg("first"), nb::arg("last"),

@@ -29,9 +29,10 @@ inline float float_at_least(double x) {
 
 class BatchCertificate {
   public:
-    BatchCertificate(const RowStore &store, const VectorKernels &kernels, double prune)
+    BatchCertificate(const RowStore &store, const VectorKernels &kernels, double prune, bool keep_duals = false)
         : store_(store),
           kernels_(kernels),
+          keep_duals_(keep_duals),
           W_(aligned_floats(store.n_used * LANES)),
           S_(untouched_array<double>(store.n_rows * LANES)),
           U_(aligned_array<double>(store.n_used * LANES)),
@@ -88,6 +89,7 @@ class BatchCertificate {
   private:
     const RowStore &store_;
     const VectorKernels &kernels_;
+    const bool keep_duals_;
     AlignedFloats W_;
     AlignedArray<double> S_, U_;
     std::vector<uint16_t> signs_;
@@ -133,6 +135,19 @@ class BatchCertificate {
         }
     }
 
+    // α = 2 c max(0, 1 − y (s + t)), shrunk by side as in the bound.  Sets: the duals of the lane's label.
+    void keep_duals(int lane, double negative_share, double positive_share) {
+        std::vector<DualEntry> &duals = labels_[lane].duals;
+        duals.clear();
+        for (int64_t i = 0; i < store_.n_rows; ++i) {
+            const bool positive = (signs_[i] >> lane) & 1u;
+            const double y = positive ? 1 : -1, share = positive ? positive_share : negative_share;
+            const double c = store_.weight[i] * (positive ? args_.positive_factor : args_.negative_factor)[lane];
+            const double alpha = 2 * c * share * (1 - y * (S_[i * LANES + lane] + shift_[lane]));
+            if (alpha > 0) duals.push_back({static_cast<int32_t>(i), static_cast<float>(alpha)});
+        }
+    }
+
     void fill_bounds(LabelBounds *bounds) {
         alignas(LINE_BYTES) double rows[4][LANES], shrink[2][LANES], duals[2][LANES], columns[4][LANES];
         double imbalance[LANES] = {};
@@ -146,6 +161,9 @@ class BatchCertificate {
         }
         kernels_.check_gradient[wide()](args_, shift_, shrink, duals);
         kernels_.check_columns[wide()](args_, columns);
+        for (int lane = 0; keep_duals_ && lane < count_; ++lane) {
+            keep_duals(lane, shrink[0][lane], shrink[1][lane]);
+        }
         for (int lane = 0; lane < count_; ++lane) {
             const LabelProblem &label = labels_[lane].label;
             const double bias = labels_[lane].weights.bias, penalty = 0.5 * label.bias_penalty * bias * bias;

@@ -81,9 +81,17 @@ SideShares balanced_shares(const BinaryProblem<Matrix> &problem, const double *z
     return shares;
 }
 
-// D at the α of scores z, or zero if that is larger. `u` is a work array of n_cols entries.
+// A row with α > 0 in the dual point of a certificate.
+struct DualEntry {
+    int32_t row;
+    float alpha;
+};
+
+// D at the α of scores z, or zero if that is larger. `u` is a work array of n_cols entries; `duals`, unless null,
+// receives α, without the zeros.
 template <class Loss, class Matrix>
-double dual_bound(const BinaryProblem<Matrix> &problem, const double *z, double *u) {
+double dual_bound(const BinaryProblem<Matrix> &problem, const double *z, double *u,
+                  std::vector<DualEntry> *duals = nullptr) {
     const bool free = problem.free_intercept();
     const double shift = free ? optimal_shift<Loss>(problem, z) : 0.0;
     const SideShares shares = balanced_shares<Loss>(problem, z, shift);
@@ -96,9 +104,12 @@ double dual_bound(const BinaryProblem<Matrix> &problem, const double *z, double 
         conjugates += Loss::dual_value(alpha, c);
         problem.X->add_row(i, y * alpha, u);
         u_bias += y * alpha;
+        if (duals != nullptr && alpha > 0) duals->push_back({static_cast<int32_t>(i), static_cast<float>(alpha)});
     }
     u_bias *= free ? 0.0 : problem.bias_value;
-    return std::max(0.0, conjugates - 0.5 * (squared_norm(u, problem.X->n_cols) + u_bias * u_bias));
+    const double dual = conjugates - 0.5 * (squared_norm(u, problem.X->n_cols) + u_bias * u_bias);
+    if (duals != nullptr && !(dual > 0)) duals->clear();  // the bound is that of α = 0
+    return std::max(0.0, dual);
 }
 
 // (primal − dual) / max(|primal|, |dual|), 0 if both are 0

@@ -35,7 +35,8 @@ struct StoredLabel {
     double bounds[N_BOUNDS] = {};
     int64_t n_iter = 0;
     uint8_t converged = 0;
-    uint8_t plain = 0;  // finished by the plain Newton solver
+    uint8_t plain = 0;             // finished by the plain Newton solver
+    std::vector<DualEntry> duals;  // of the lower bound, by row of X, ascending; empty unless they are kept
 };
 
 class ModelWriter {
@@ -121,6 +122,9 @@ class FastOneVsAll {
     // Makes passes over single labels possible (one_vs_all/screened_pass.hpp), unless some value is below zero.
     void index_rows() { shared_.index = build_row_index(store_); }
 
+    // Makes labels carry the dual points of their bounds; call it before `begin`.
+    void keep_duals() { shared_.keep_duals = true; }
+
     // Takes all labels of the fit; the arrays must outlive the solver. Makes the choices that depend on more than one
     // label, so they do not depend on the ranges that are solved together: which labels are frequent enough to
     // share batches, and the usual intercept, learned from pilot labels, which are solved here, and from given starts.
@@ -173,7 +177,7 @@ class FastOneVsAll {
             if (!finished_[j] && !all) break;
             labels.push_back(stored_[j] ? std::move(*stored_[j]) : StoredLabel{});
             stored_[j].reset();
-            n_weights += static_cast<int64_t>(labels.back().cols.size());
+            n_weights += static_cast<int64_t>(labels.back().cols.size() + labels.back().duals.size());
         }
         return labels;
     }
@@ -310,11 +314,12 @@ class FastOneVsAll {
         if (queue.empty()) return;
         std::vector<Candidate> waiting;
         BatchSubspace batch(store_, shared_.kernels, directions_.get());
-        BatchCertificate certificate(store_, shared_.kernels, options_.prune);
+        BatchCertificate certificate(store_, shared_.kernels, options_.prune, shared_.keep_duals);
         auto check = [&] {
             certificate.run([&](Candidate &&c, const LabelBounds &bounds) {
                 if (is_accurate(bounds, c.label)) {
-                    keep({c.index, std::move(c.weights), bounds, c.n_iter, true}, worker, *stored_[c.index]);
+                    keep({c.index, std::move(c.weights), bounds, c.n_iter, true, std::move(c.duals)}, worker,
+                         *stored_[c.index]);
                 } else {
                     waiting.push_back(std::move(c));
                 }
@@ -324,7 +329,7 @@ class FastOneVsAll {
             stop_, [&](Candidate &c) { return next(queue, worker, c); },
             [&](Candidate &&c) {
                 if (c.stuck) {
-                    keep({c.index, std::move(c.weights), {}, c.n_iter, false}, worker, *stored_[c.index]);
+                    keep({c.index, std::move(c.weights), {}, c.n_iter, false, {}}, worker, *stored_[c.index]);
                 } else {
                     certificate.add(std::move(c));
                 }
@@ -390,6 +395,10 @@ class FastOneVsAll {
         out.bounds[PRUNED_SHARE] = done.bounds.pruned_share;
         out.n_iter = done.n_iter;
         out.converged = 1;
+        if (done.bounds.dual > 0) out.duals = done.duals;  // else the bound is that of α = 0
+        for (DualEntry &entry : out.duals) entry.row = static_cast<int32_t>(store_.row_id[entry.row]);
+        std::sort(out.duals.begin(), out.duals.end(),
+                  [](const DualEntry &a, const DualEntry &b) { return a.row < b.row; });
     }
 
     // Truncated Newton in double precision on one label.
@@ -404,7 +413,8 @@ class FastOneVsAll {
         const LabelBlock one = labels_.one(j);
         const OneVsAllOptions options = fallback_options(options_);
         const OneVsAllSolver<Matrix, SquaredHinge> solver(X_, one, options);
-        solver.solve({coef.data(), &intercept, out.bounds, &out.n_iter, &out.converged});
+        std::vector<DualEntry> *duals = shared_.keep_duals ? &out.duals : nullptr;
+        solver.solve({coef.data(), &intercept, out.bounds, &out.n_iter, &out.converged, duals});
         if (sizeof(T) > sizeof(float)) certify_rounded(one, options, coef, intercept, out);
         for (int64_t k = 0; k < X_.n_cols; ++k) {
             if (coef[k] == 0) continue;
@@ -426,10 +436,12 @@ class FastOneVsAll {
         int64_t no_steps = 0;
         uint8_t ignored = 0;
         const OneVsAllSolver<Matrix, SquaredHinge> solver(X_, one, options);
-        solver.solve({coef.data(), &intercept, out.bounds, &no_steps, &ignored});
+        std::vector<DualEntry> duals;
+        solver.solve({coef.data(), &intercept, out.bounds, &no_steps, &ignored, shared_.keep_duals ? &duals : nullptr});
         // Pruning happened before: keeps what is known about the weights before it, and the better lower bound.
         out.bounds[PRUNED_SHARE] = share;
         out.bounds[PRIMAL_BEFORE_PRUNING] = before;
+        if (out.bounds[DUAL] > dual) out.duals = std::move(duals);
         out.bounds[DUAL] = std::max(out.bounds[DUAL], dual);
         if (share > 0 || out.bounds[PRIMAL] <= (1 + ROUNDING_GAP) * out.bounds[PRIMAL_AT_ZERO]) return;
         // Rounding to float32 has made the weights worse than zero.

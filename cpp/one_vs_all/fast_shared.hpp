@@ -74,6 +74,7 @@ struct FastShared {
     double prune;
     BiasPrior prior;
     RowIndex index;  // empty: all passes are batch passes
+    bool keep_duals = false;
 
     // Whether a pass for weights with this intercept bounds the scores of the pruned weights as well.
     bool covers_pruning(double bias) const { return usual_slack == 0 || usual_slack <= SLACK_SHARE * (-1 - bias); }

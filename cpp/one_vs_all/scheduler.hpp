@@ -63,6 +63,7 @@ struct FinishedLabel {
     LabelBounds bounds;
     int64_t n_iter = 0;
     bool accepted = false;
+    std::vector<DualEntry> duals;  // of its certificate, if they are kept
 };
 
 class LabelScheduler {
@@ -156,7 +157,7 @@ class LabelScheduler {
         Slot &slot = slots_[lane];
         Candidate candidate;
         if (!next(candidate)) return false;
-        slot.result = FinishedLabel{candidate.index, std::move(candidate.weights), {}, candidate.n_iter, false};
+        slot.result = FinishedLabel{candidate.index, std::move(candidate.weights), {}, candidate.n_iter, false, {}};
         slot.label = std::move(candidate.label);
         slot.accuracy = 1;
         slot.stuck = false;
@@ -367,7 +368,10 @@ class LabelScheduler {
         const EmittedRows emitted{slot.found, slot.threshold, slot.covers_pruning};
         LabelBounds &bounds = slot.result.bounds;
         bounds = certificate_.evaluate(slot.label, emitted, shared_.prune, slot.result.weights);
-        if (is_accurate(bounds, slot.label)) return true;
+        if (is_accurate(bounds, slot.label)) {
+            if (shared_.keep_duals) slot.result.duals = certificate_.duals();
+            return true;
+        }
         if (n_missing == 0) slot.accuracy *= TIGHTENING_SHARE;
         return false;
     }

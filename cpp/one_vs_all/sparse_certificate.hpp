@@ -78,6 +78,15 @@ class SparseCertificate {
         return bounds;
     }
 
+    // The dual point of the last valid evaluation, by position in the row store.
+    std::vector<DualEntry> duals() const {
+        std::vector<DualEntry> out;
+        for (const ActiveRow &row : active_) {
+            out.push_back({static_cast<int32_t>(row.view.row), static_cast<float>(std::abs(row.signed_alpha))});
+        }
+        return out;
+    }
+
     // The objective of weights that are already pruned; every row with a score above threshold is emitted.
     bool objective(const LabelProblem &label, const EmittedRows &emitted, const LabelWeights &weights, double &value) {
         scatter(weights, 0);

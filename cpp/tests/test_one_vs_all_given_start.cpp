@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "check.hpp"
@@ -77,6 +78,34 @@ void check_warm_start(const TestRows &d, double C, int n_threads, const std::vec
     }
 }
 
+// Labels in two parts with their rows of a start, in which some labels are missing: the weights of the whole.
+void check_parts(const TestRows &d, int64_t cut, std::vector<StoredLabel> before) {
+    for (size_t j = 0; j < before.size(); j += 2) before[j] = {};
+    const Weights start(before);
+    const Matrix X = d.view();
+    FastOneVsAll<Matrix> solver(X, d.row_weight.data(), {2.0, 1.0, 0.0, 0.01, 1e-3, 0.0, 100, 2, false});
+    solver.begin(d.block(), start.view());
+    const SharedChoices all = solver.shared_choices();
+    const std::vector<StoredLabel> whole = solve(d, 2.0, 2, start.view());
+    for (const auto &[first, last] : {std::pair{cut, d.n_labels()}, std::pair{int64_t{0}, cut}}) {
+        SharedChoices choices{{}, all.whole, BiasPrior(all.prior.sums(), all.prior.counts())};
+        for (int64_t j : all.pilot) {
+            CHECK(before[j].cols.empty());
+            if (j >= first && j < last) choices.pilot.push_back(j - first);
+        }
+        WeightsView view = start.view();
+        view.indptr += first;
+        view.intercept += first;
+        solver.begin_part(d.block(first, last), choices, view);
+        solver.solve(0, last - first);
+        const std::vector<StoredLabel> part = solver.take(0, last - first, false, int64_t{1} << 40);
+        for (int64_t j = first; j < last; ++j) {
+            CHECK(part[j - first].cols == whole[j].cols && part[j - first].vals == whole[j].vals);
+            CHECK(part[j - first].intercept == whole[j].intercept && part[j - first].n_iter == whole[j].n_iter);
+        }
+    }
+}
+
 void check_objectives(const TestRows &d, int n_threads, std::vector<StoredLabel> labels) {
     labels[3].cols.push_back(static_cast<int32_t>(d.n_cols) - 1);  // a weight that no row uses still costs its square
     labels[3].vals.push_back(0.5f);
@@ -101,6 +130,7 @@ int main() {
     const std::vector<StoredLabel> first = solve(d, 1.0, 1, {});
     check_warm_start(d, 4.0, 1, first);
     check_warm_start(d, 0.2, 3, first);
+    check_parts(d, 4, first);
     check_objectives(d, 1, first);
     check_objectives(d, 3, first);
     return 0;

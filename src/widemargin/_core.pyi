@@ -100,9 +100,21 @@ def solve_one_vs_all_csr(
     bounds: _F64,
     n_iter: _I64,
     converged: _U8,
+    n_duals: _I64,
+    dual_rows: GrowingInt32 | None = None,
+    dual_values: GrowingFloat32 | None = None,
 ) -> _F64: ...
 def solve_one_vs_all_dense(
-    X: _Array, task: OneVsAllTask, coef: _Array, intercept: _Array, bounds: _F64, n_iter: _I64, converged: _U8
+    X: _Array,
+    task: OneVsAllTask,
+    coef: _Array,
+    intercept: _Array,
+    bounds: _F64,
+    n_iter: _I64,
+    converged: _U8,
+    n_duals: _I64,
+    dual_rows: GrowingInt32 | None = None,
+    dual_values: GrowingFloat32 | None = None,
 ) -> _F64: ...
 def mean_row_csr(data: _Array, indices: _Array, indptr: _Array, row_weight: _F64, x: _F64, scores: _F64) -> None: ...
 def mean_row_dense(X: _Array, row_weight: _F64, x: _F64, scores: _F64) -> None: ...
@@ -179,7 +191,17 @@ class _FastOneVsAll(_CsrSolver):
     def start(self, first: int, last: int) -> None: ...
     def wait(self, seconds: float) -> bool: ...
     def stop(self) -> None: ...
-    def take(self, first: int, last: int, all: bool, data: Any, indices: GrowingInt32) -> tuple[_Array, ...]: ...
+    def keep_duals(self) -> None: ...
+    def take(
+        self,
+        first: int,
+        last: int,
+        all: bool,
+        data: Any,
+        indices: GrowingInt32,
+        dual_rows: GrowingInt32 | None = None,
+        dual_values: GrowingFloat32 | None = None,
+    ) -> tuple[_Array, ...]: ...
     def progress(self, last: int) -> tuple[int, float, float]: ...
     def is_finished(self, first: int, last: int) -> _U8: ...
 

@@ -112,6 +112,22 @@ def test_large_shards_start_from_given_weights(problem, tmp_path, form):
     np.testing.assert_array_equal(result.bounds_by_label, whole.bounds_by_label)
 
 
+@pytest.mark.parametrize("prune", [0.0, 0.01])
+@pytest.mark.parametrize("in_memory", [False, True])
+def test_shards_carry_dual_variables(problem, tmp_path, prune, in_memory):
+    X, Y = problem
+    plan = make_plan(Problem.of(X, Y[:, :40]), prune=prune, keep_duals=True)
+    write_store(tmp_path / "rows", X)
+    with WorkFolder.open(tmp_path / "model", {"data": "x"}) as work:
+        merged = ShardRun(plan, work, InProcess()).solve(str(tmp_path / "rows"), 13, in_memory=in_memory)
+        whole = solve(plan).duals
+        assert merged.duals.shape == whole.shape == (40, X.shape[0])
+        for name in ("data", "indices", "indptr"):
+            part = getattr(merged.duals, name)
+            part = np.concatenate(list(part.parts())) if isinstance(part, JoinedArray) else part
+            np.testing.assert_array_equal(part, getattr(whole, name))
+
+
 def test_task_above_its_memory_limit_fails(task):
     with pytest.raises(MemoryError, match="exceeds the memory limit of 1 MB"):
         solve_shard(replace(task[0], memory_limit_mb=1.0), *task[1:])
@@ -134,6 +150,10 @@ def test_instruction_set_that_is_missing_is_named(monkeypatch):
         ({"ending": np.array([0, 7], dtype=np.uint8)}, "status is unknown"),
         ({"records": np.zeros((2, 3))}, "records"),
         ({"bounds": None}, "bounds"),
+        ({"dual_lengths": None}, "dual_lengths"),
+        ({"dual_lengths": np.array([1, 2])}, "shape"),
+        ({"dual_rows": np.array([0, 7])}, "row of a dual variable is out of range"),
+        ({"dual_values": np.array([0.5, np.nan])}, "dual variable is negative"),
     ],
     ids=lambda value: str(value)[:20],
 )
@@ -146,13 +166,16 @@ def test_damaged_shards_are_refused(change, message, tmp_path):
         "bounds": np.zeros((2, 5)),
         "n_iter": np.zeros(2, dtype=np.int64),
         "ending": np.zeros(2, dtype=np.uint8),
+        "dual_values": np.ones(2, dtype=np.float32),
+        "dual_rows": np.array([0, 6]),
+        "dual_lengths": np.array([1, 1]),
     }
     path = tmp_path / "shard.npz"
     path.write_bytes(pack_shard(arrays))
-    assert set(read_shard(path, 2, 4)) == set(arrays)
+    assert set(read_shard(path, 2, 4, 7)) == set(arrays)
     path.write_bytes(pack_shard({name: value for name, value in (arrays | change).items() if value is not None}))
     with pytest.raises(DataFormatError, match=message):
-        read_shard(path, 2, 4)
+        read_shard(path, 2, 4, 7)
 
 
 def test_joined_array_refuses_parts_that_do_not_make_it_up(tmp_path):

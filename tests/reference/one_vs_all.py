@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from reference.binary_certificate import certified_gap, dual_bound, relative_gap
+from reference.binary_certificate import certified_gap, dual_bound, dual_point, relative_gap
 from reference.binary_objective import BinaryObjective, BinaryProblem
 from reference.newton import (
     CONVERGED,
@@ -116,6 +116,10 @@ def _store(
     # The lower bound comes from the weights before rounding and pruning: any weights give one, and these the best.
     # With one side alone, zero is the only feasible dual point.
     dual = 0.0 if one_sided else dual_bound(problem, problem.scores(v))
+    if out.duals is not None:
+        alpha = dual_point(problem, problem.scores(v)) if dual > 0.0 else np.zeros(len(problem.y))
+        rows = np.flatnonzero(alpha)
+        out.duals[j] = rows.astype(np.int32), alpha[rows].astype(np.float32)
     out.coef[j], out.intercept[j] = v[:-1], v[-1]
     stored = np.append(out.coef[j], out.intercept[j]).astype(np.float64)
     before = BinaryObjective(problem, stored)

@@ -454,15 +454,21 @@ class OneVsAllClassifier(LabelModel):
         return training_data(self, X, y, sample_weight)
 
     def _fit_checked(
-        self, data: TrainingData, initial: tuple[Any, Any] | None = None, *, keep: bool = True
+        self,
+        data: TrainingData,
+        initial: tuple[Any, Any] | None = None,
+        *,
+        keep: bool = True,
+        keep_duals: bool = False,
     ) -> OneVsAllResult:
         """Train on checked data, from `initial` weights or from those of the previous fit.
 
-        Without `keep` the caller does not need the model; it is then kept only if it may have to warn.
+        Without `keep` the caller does not need the model; it is then kept only if it may have to warn. `keep_duals`
+        also keeps the dual variables of the lower bounds.
         """
         if initial is None and self.warm_start and hasattr(self, "coef_"):
             initial = self._previous_weights(data)
-        plan = self._plan(data, initial)
+        plan = self._plan(data, initial, keep_duals=keep_duals)
         result, callback, executor = None, progress_callback(self, "labels"), CURRENT_EXECUTOR.get()
         if executor is not None:
             from widemargin.estimators.one_vs_all.shards import can_be_split, solve_on_workers
@@ -475,10 +481,15 @@ class OneVsAllClassifier(LabelModel):
         return result
 
     def _plan(
-        self, data: TrainingData, start: tuple[Any, Any] | None = None, memory_limit_mb: float | None = None
+        self,
+        data: TrainingData,
+        start: tuple[Any, Any] | None = None,
+        memory_limit_mb: float | None = None,
+        *,
+        keep_duals: bool = False,
     ) -> Plan:
         """What is minimised, and how; `memory_limit_mb` replaces the parameter of that name."""
-        return self._planned(self._problem(data), start, memory_limit_mb)
+        return self._planned(self._problem(data), start, memory_limit_mb, keep_duals=keep_duals)
 
     def _problem(self, data: TrainingData) -> Problem:
         """What is minimised."""
@@ -504,7 +515,12 @@ class OneVsAllClassifier(LabelModel):
         )
 
     def _planned(
-        self, problem: Problem, start: tuple[Any, Any] | None = None, memory_limit_mb: float | None = None
+        self,
+        problem: Problem,
+        start: tuple[Any, Any] | None = None,
+        memory_limit_mb: float | None = None,
+        *,
+        keep_duals: bool = False,
     ) -> Plan:
         """How the labels of a problem are solved with these parameters."""
         names = ("tol", "gap_tol", "prune", "max_iter", "init", "init_params", "row_index")
@@ -514,6 +530,7 @@ class OneVsAllClassifier(LabelModel):
             start=start,
             n_threads=joblib.effective_n_jobs(self.n_jobs),
             memory_limit_mb=memory_limit_mb or self.memory_limit_mb,
+            keep_duals=keep_duals,
         )
 
     def _inverse_propensities(self, targets: EncodedTargets) -> Floats:
@@ -556,6 +573,9 @@ class OneVsAllClassifier(LabelModel):
             self.classes_ = data.targets.classes
         self.coef_, self.intercept_ = result.coef, result.intercept
         self.label_bounds_ = result.bounds_by_label
+        vars(self).pop("duals_", None)  # of an earlier fit
+        if result.duals is not None:
+            self.duals_ = result.duals
         self._set_rank_scale(data.targets.kind)
         # Only labels without a minimiser, which the logistic loss has, may keep their gap without a warning.
         harmless = HARMLESS_GAP if self.loss == "logistic" else 0.0

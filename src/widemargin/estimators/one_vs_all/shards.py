@@ -9,6 +9,7 @@ from task to task; one task at a time uses it, on all the threads that the proce
     data, indices, lengths        pruned weights, row after row (or coef, dense)
     intercept, bounds, n_iter, ending        one row per label; `ending` is a place in `FINISHED`
     records                       what the history is made of, where the solver gives it
+    dual_values, dual_rows, dual_lengths        dual variables, label after label, if they are kept
 
 Nothing is compressed or pickled, and every member has a checksum. The merged result equals a fit in one piece, bit for
 bit: sums over labels are taken over all labels in their order. Memory: the pages of the stores in use, the solver and
@@ -80,6 +81,7 @@ COPIES_OF_SHARD = 3  # while it is written: as solved, as arrays of the file, an
 # Bytes of the copy that a solver makes of the rows: for each stored value, and for each row.
 COPY_BYTES = {"fast": (13.0, 60.0), "logistic": (9.0, 60.0), "dense": (0.0, 8.0), "newton": (0.0, 8.0)}
 DRIVER_BYTES_PER_LABEL, DRIVER_BYTES_PER_POSITIVE = 100, 40  # of the process that also encodes and merges the labels
+DUAL_BYTES = 8  # a row and a value
 LABEL_ARRAYS = ("intercept", "bounds", "n_iter", "ending")
 
 Arrays = dict[str, npt.NDArray[Any]]
@@ -213,7 +215,9 @@ class ShardRun:
             self._report(f"{n_copies} stores were copied to machines that do not share the file system")
         # Not what is in the folder now: a worker of a killed driver may have added a shard that overlaps others.
         files = [(first, last, self.work.shard(first, last)) for first, last in sorted([*done, *ranges])]
-        return merge_shards(files, problem.X.shape[1], np.diff(problem.positive_indptr), in_memory=in_memory)
+        n_rows = problem.X.shape[0] if self.plan.keep_duals else None
+        n_positives = np.diff(problem.positive_indptr)
+        return merge_shards(files, problem.X.shape[1], n_positives, in_memory=in_memory, n_rows=n_rows)
 
     def so_far(self) -> str:
         """How many labels are done, and where they are."""
@@ -259,6 +263,8 @@ class ShardRun:
         # Without a sample, the most that the weights of a label can take.
         n_weights = sample["n_weights"] if pruned and sample is not None else X.shape[1]
         label_bytes = float((X.dtype.itemsize + (4 if pruned else 0)) * n_weights)
+        if self.plan.keep_duals:
+            label_bytes += DUAL_BYTES * (X.shape[0] if sample is None else sample["n_duals"])
         size = shard_size or self._shard_size(left, label_bytes, sample)
         width = self.plan.width or 1  # shards of the dense solver consist of whole blocks
         size = -(-size // width) * width
@@ -442,7 +448,7 @@ def find_choices(job: ShardJob, stop: Callable[[], bool] | None = None) -> Share
 
 
 def sample_labels(job: ShardJob, numbers: list[int], callback: Callback | None = None) -> dict[str, float]:
-    """Mean wall-clock seconds and weights of some labels, the basis of an estimate."""
+    """Mean wall-clock seconds, weights and dual variables of some labels, the basis of an estimate."""
     with _opened(job) as plan:
         problem, choices = plan.problem, plan.choices
         indptr = np.asarray(problem.positive_indptr)
@@ -462,7 +468,9 @@ def sample_labels(job: ShardJob, numbers: list[int], callback: Callback | None =
         started = time.perf_counter()
         result = solve(plan, (0, len(numbers)), watch)
     seconds, n_weights = time.perf_counter() - started, float(result.coef.size)
-    return {"seconds": seconds / len(numbers), "n_weights": n_weights / len(numbers)}
+    n_duals = 0.0 if result.duals is None else float(result.duals.nnz)
+    sums = {"seconds": seconds, "n_weights": n_weights, "n_duals": n_duals}
+    return {name: value / len(numbers) for name, value in sums.items()}
 
 
 def _n_sampled(n_labels: int) -> int:
@@ -558,6 +566,9 @@ def _shard_arrays(result: OneVsAllResult) -> Arrays | None:
         arrays |= {"data": result.coef.data, "indices": result.coef.indices, "lengths": np.diff(result.coef.indptr)}
     else:
         arrays["coef"] = result.coef
+    if result.duals is not None:
+        duals = result.duals
+        arrays |= {"dual_values": duals.data, "dual_rows": duals.indices, "dual_lengths": np.diff(duals.indptr)}
     if result.records is not None:
         arrays["records"] = result.records.copy()
         arrays["records"][:, RECORD_COLUMNS.index("seconds")] = 0.0  # a shard that is solved twice is the same twice
@@ -580,12 +591,15 @@ def write_shard(path: Path, content: Mapping[str, Any] | bytes) -> None:
             np.savez(file, **content)
 
 
-def read_shard(path: Path, n_labels: int, n_features: int) -> Arrays:
-    """The arrays of a shard, checked; a DataFormatError with the remedy when it is damaged."""
+def read_shard(path: Path, n_labels: int, n_features: int, n_rows: int | None = None) -> Arrays:
+    """The arrays of a shard, checked; a DataFormatError with the remedy when it is damaged.
+
+    With `n_rows`, the rows of X, it must have dual variables.
+    """
     try:
         with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
-        damage = _damage(arrays, n_labels, n_features)
+        damage = _damage(arrays, n_labels, n_features, n_rows)
     except (FileNotFoundError, PermissionError):
         raise
     except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile) as error:
@@ -599,19 +613,24 @@ def read_shard(path: Path, n_labels: int, n_features: int) -> Arrays:
     return arrays
 
 
-def _damage(arrays: Arrays, n_labels: int, n_features: int) -> str | None:
+def _damage(arrays: Arrays, n_labels: int, n_features: int, n_rows: int | None) -> str | None:
     """What does not fit in the arrays of a shard; a KeyError for one that is missing."""
     shapes = {"intercept": (n_labels,), "bounds": (n_labels, len(BOUND_COLUMNS)), "n_iter": (n_labels,)}
     shapes |= {"ending": (n_labels,)}
     if "coef" in arrays:
         shapes["coef"] = (n_labels, n_features)
     else:
-        shapes["lengths"] = (n_labels,)
         total = (int(arrays["lengths"].sum()),)
-        shapes |= {"data": total, "indices": total}
-        indices = arrays["indices"]
-        if len(indices) and not (indices.min() >= 0 and indices.max() < n_features):
+        shapes |= {"lengths": (n_labels,), "data": total, "indices": total}
+        if not _in_range(arrays["indices"], n_features):
             return "an index is out of range"
+    if n_rows is not None:
+        total = (int(arrays["dual_lengths"].sum()),)
+        shapes |= {"dual_lengths": (n_labels,), "dual_values": total, "dual_rows": total}
+        if not _in_range(arrays["dual_rows"], n_rows):
+            return "a row of a dual variable is out of range"
+        if not (arrays["dual_values"] >= 0.0).all():
+            return "a dual variable is negative"
     wrong = [name for name, shape in shapes.items() if arrays[name].shape != shape]
     if wrong:
         return f"{wrong[0]} has the wrong shape, {arrays[wrong[0]].shape}"
@@ -623,11 +642,20 @@ def _damage(arrays: Arrays, n_labels: int, n_features: int) -> str | None:
     return None
 
 
+def _in_range(indices: npt.NDArray[Any], size: int) -> bool:
+    return len(indices) == 0 or bool(indices.min() >= 0 and indices.max() < size)
+
+
 # Shards put together
 
 
 def merge_shards(
-    files: Sequence[tuple[int, int, Path]], n_features: int, n_positives: Ints, *, in_memory: bool = False
+    files: Sequence[tuple[int, int, Path]],
+    n_features: int,
+    n_positives: Ints,
+    *,
+    in_memory: bool = False,
+    n_rows: int | None = None,
 ) -> OneVsAllResult:
     """The result of all labels.
 
@@ -641,12 +669,14 @@ def merge_shards(
         Positive rows of each label, for the history.
     in_memory : bool
         Whether to read the weights; otherwise `coef` is a `JoinedArray` or a `JoinedCsr`, which can be written to a
-        model part after part.
+        model part after part. The same holds for `duals`.
+    n_rows : int, optional
+        Rows of X; then the shards have dual variables, and so has the result.
     """
-    kept: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in (*LABEL_ARRAYS, "lengths")}
+    kept: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in (*LABEL_ARRAYS, "lengths", "dual_lengths")}
     bins, table, dtype = frequency_bin(n_positives), None, np.dtype(np.float32)
     for first, last, path in files:  # every shard is read once and checked; weights and records are dropped
-        arrays = read_shard(path, last - first, n_features)
+        arrays = read_shard(path, last - first, n_features, n_rows)
         for name in kept.keys() & arrays.keys():
             kept[name].append(arrays[name])
         dtype = arrays["coef" if "coef" in arrays else "data"].dtype
@@ -654,39 +684,54 @@ def merge_shards(
             table = table or HistoryTable()
             table.add(arrays["records"], bins[first:last])
     intercept, bounds, n_iter, ending = (np.concatenate(kept[name]) for name in LABEL_ARRAYS)
+    coef: Any = _joined(files, "coef", dtype, (len(n_iter), n_features), in_memory) if not kept["lengths"] else None
+    if coef is None:
+        names = ("data", "indices")
+        coef = _joined_csr(files, names, kept["lengths"], dtype, (len(n_iter), n_features), in_memory)
+    duals = None
+    if n_rows is not None:
+        names, single = ("dual_values", "dual_rows"), np.dtype(np.float32)
+        duals = _joined_csr(files, names, kept["dual_lengths"], single, (len(n_iter), n_rows), in_memory)
     return OneVsAllResult.of(
-        _joined_weights(files, kept["lengths"], dtype, (len(n_iter), n_features), in_memory),
+        coef,
         intercept,
         np.array([status.value for status in FINISHED])[ending],
         bounds,
         history=frequency_history(n_positives, n_iter, bounds) if table is None else table.history(),
         n_iter=n_iter,
+        duals=duals,
     )
 
 
-def _joined_weights(
-    files: Sequence[tuple[int, int, Path]], lengths: list[Any], dtype: np.dtype[Any], shape: Range, in_memory: bool
+def _joined(
+    files: Sequence[tuple[int, int, Path]], name: str, dtype: np.dtype[Any], shape: tuple[int, ...], in_memory: bool
 ) -> Any:
-    """The weights of all shards: dense, or CSR where shards have lengths of rows."""
+    """An array of all shards, one after another."""
 
-    def joined(name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Any:
-        def parts() -> Iterator[npt.NDArray[Any]]:
-            for _, _, path in files:
-                with np.load(path, allow_pickle=False) as archive:
-                    yield archive[name]
+    def parts() -> Iterator[npt.NDArray[Any]]:
+        for _, _, path in files:
+            with np.load(path, allow_pickle=False) as archive:
+                yield archive[name]
 
-        return (
-            np.concatenate(list(parts())).astype(dtype, copy=False) if in_memory else JoinedArray(dtype, shape, parts)
-        )
+    return np.concatenate(list(parts())).astype(dtype, copy=False) if in_memory else JoinedArray(dtype, shape, parts)
 
-    if not lengths:
-        return joined("coef", dtype, shape)
+
+def _joined_csr(
+    files: Sequence[tuple[int, int, Path]],
+    names: tuple[str, str],
+    lengths: list[Any],
+    dtype: np.dtype[Any],
+    shape: Range,
+    in_memory: bool,
+) -> Any:
+    """The CSR matrix whose values and indices have these names in all shards."""
     starts = np.append(0, np.cumsum(np.concatenate(lengths).astype(np.int64)))
     total = (int(starts[-1]),)
     index_dtype = np.dtype(np.int32 if total[0] <= np.iinfo(np.int32).max else np.int64)
-    arrays = joined("data", dtype, total), joined("indices", index_dtype, total), starts.astype(index_dtype)
+    types = (dtype, index_dtype)
+    data, indices = (_joined(files, *one, total, in_memory) for one in zip(names, types, strict=True))
     if not in_memory:
-        return JoinedCsr(*arrays, shape=shape)
-    coef = sp.csr_array(shape, dtype=dtype)
-    coef.data, coef.indices, coef.indptr = arrays
-    return coef
+        return JoinedCsr(data, indices, starts.astype(index_dtype), shape=shape)
+    matrix = sp.csr_array(shape, dtype=dtype)
+    matrix.data, matrix.indices, matrix.indptr = data, indices, starts.astype(index_dtype)
+    return matrix

@@ -11,8 +11,8 @@ The labels of a block take their steps together, in float32:
 A direction is the negative gradient, followed by an exact search over (direction, last step, weights, intercept), or a
 Newton direction with the Hessian written out, followed by backtracking; the latter where three of them cost less than
 the gradient steps that seem to be left. Labels start in the span of the mean positive row, the mean row and the
-intercept. Finished labels leave the block and are verified together over all rows in float64, from their weights as
-stored:
+intercept, or from given weights, which are verified first. Finished labels leave the block and are verified together
+over all rows in float64, from their weights as stored:
 
     g = v + Σ_i y_i c_i φ'(m_i) (x_i, 1),   u = Σ_i y_i α_i (x_i, 1),   D = Σ_i ψ_i(α_i) − ½‖u‖²
 
@@ -45,7 +45,7 @@ from widemargin.problems.losses import get_loss
 from widemargin.solvers.limits import Limits
 from widemargin.solvers.one_vs_all.newton import BlockRun
 from widemargin.solvers.one_vs_all.problem import RECORD_COLUMNS, BlockResult, BlockTask, OneVsAllResult
-from widemargin.solvers.one_vs_all.starts import Start
+from widemargin.solvers.one_vs_all.starts import GivenStart, Start
 
 if TYPE_CHECKING:
     from widemargin.solvers.one_vs_all.plan import Plan
@@ -91,7 +91,8 @@ def solve_dense(plan: Plan, task: BlockTask, limits: Limits, keep_records: bool)
             return np.concatenate(list(executor.map(lambda first: solve_part(part, out, first), firsts)))
 
         size = width * min(task.n_threads, -(-n_labels // width))
-        return BlockRun(plan, task, Start(n_labels), keep_records, size, size).solve(solve_round, limits)
+        start = Start(n_labels) if plan.start is None else GivenStart(*plan.start)
+        return BlockRun(plan, task, start, keep_records, size, size).solve(solve_round, limits)
 
 
 def _solve_block(rows: _Rows, task: BlockTask, out: BlockResult) -> Double:
@@ -181,6 +182,7 @@ class _Block:
         self.rows, self.task, self.out = rows, task, out
         n_labels = len(task.positive_factor)
         self.intercept_kind = "none" if task.bias_value == 0.0 else "free" if task.bias_penalty == 0.0 else "penalised"
+        self.given: npt.NDArray[np.bool_] = np.any(out.coef != 0, axis=1)  # labels with a start
         self.demand = np.ones(n_labels)
         self.n_checks = np.zeros(n_labels, dtype=np.int64)
         self.records: list[npt.NDArray[np.float64]] = []
@@ -209,7 +211,9 @@ class _Block:
             todo &= self.two_sided  # labels with one side only have a known answer, which the Newton solver gives
         self.given_up.append(np.flatnonzero(~todo))
         parked: list[_Labels] = []
-        labels = self._start(np.flatnonzero(todo))
+        labels = self._start(np.flatnonzero(todo & ~self.given))
+        if (todo & self.given).any():
+            labels = _Labels.join([labels, self._continue(np.flatnonzero(todo & self.given))])
         while len(labels.index):
             labels = self._step(labels)
             done, hopeless = self._finished(labels), self._hopeless(labels)
@@ -247,6 +251,17 @@ class _Block:
             **{name: number.copy() for name in numbers},
         )
 
+    def _continue(self, index: Ints) -> _Labels:
+        """Labels at the weights that `out` holds, except those that pass the verification there."""
+        labels = self._start(index)
+        labels.W = self.out.coef[index].astype(np.float32)
+        labels.intercept = self.task.bias_value * self.out.intercept[index].astype(np.float32).astype(np.float64)
+        labels = self._verify(labels)
+        self.demand[index], self.n_checks[index] = 1.0, 0  # no step has failed yet
+        labels.n_active = np.count_nonzero(labels.A, axis=1).astype(np.float64)
+        self._choose_directions(labels)
+        return labels
+
     def _step(self, labels: _Labels) -> _Labels:
         """One step of every label: two products over all rows."""
         started, task = time.perf_counter(), self.task
@@ -273,7 +288,7 @@ class _Block:
         D, P, W = labels.D, labels.P, labels.W
         pairs = ((D, D), (D, P), (D, W), (P, P), (P, W), (W, W))
         slope = _dots(labels.G, D) + labels.intercept_gradient * labels.intercept_step
-        late = self.out.n_iter[labels.index] >= STEPS_BEFORE_W
+        late = (self.out.n_iter[labels.index] >= STEPS_BEFORE_W) | self.given[labels.index]
         numbers = (labels.intercept, labels.intercept_step, slope, labels.newton, late)
         return np.column_stack([*(_dots(a, b) for a, b in pairs), *numbers]).astype(np.float64)
 
@@ -369,6 +384,11 @@ class _Block:
         norm = np.sqrt(np.square(gradient).sum(axis=1) + np.square(labels.intercept_gradient))
         good = (norm <= self.rule[index]) & (relative_gap(labels.value, dual) <= task.gap_tol)
         self._store(index[good], weights[good], labels.intercept[good], labels.value[good], dual[good])
+        if self.out.duals is not None:
+            for k in np.flatnonzero(good).tolist():
+                alpha = np.abs(dual_slopes[k]) * (dual[k] > 0.0)  # else the bound is that of α = 0
+                kept = np.flatnonzero(alpha)
+                self.out.duals[index[k]] = kept.astype(np.int32), alpha[kept].astype(np.float32)
         self.n_checks[index] += 1
         self.demand[index] *= MORE_DEMANDING
         labels.S, labels.A = scores.astype(np.float32), slopes.astype(np.float32)

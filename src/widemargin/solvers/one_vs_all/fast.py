@@ -32,6 +32,7 @@ import scipy.sparse as sp
 
 from widemargin import _core
 from widemargin.solvers.limits import Limits
+from widemargin.solvers.one_vs_all.duals import dual_matrix
 from widemargin.solvers.one_vs_all.problem import (
     BOUND_COLUMNS,
     ENDINGS,
@@ -80,7 +81,7 @@ def solve_fast(plan: Plan, task: BlockTask, limits: Limits, first: int | None) -
     X, n_labels = plan.problem.X, len(task.positive_factor)
     core = plan.spare_cores.pop() if plan.spare_cores else _make_core(plan, task)
     labels = (task.positive_rows, task.positive_indptr, task.positive_factor, task.negative_factor)
-    run = _Run(core, X, task, limits)
+    run = _Run(core, X, task, limits, plan.keep_duals)
     unsolved: Status | None = Status.TIME_LIMIT
     if time.monotonic() < limits.deadline:
         try:
@@ -111,6 +112,8 @@ def _make_core(plan: Plan, task: BlockTask) -> Any:
     core = task.make_core("FastOneVsAll", plan.problem.X)
     if plan.row_index:
         core.index_rows()
+    if plan.keep_duals:
+        core.keep_duals()
     return core
 
 
@@ -150,7 +153,7 @@ def weight_arrays(coef: Any, intercept: npt.NDArray[Any]) -> dict[str, npt.NDArr
 class _Run:
     """The labels of one call that are taken over from the core so far."""
 
-    def __init__(self, core: Any, X: Any, task: BlockTask, limits: Limits) -> None:
+    def __init__(self, core: Any, X: Any, task: BlockTask, limits: Limits, keep_duals: bool) -> None:
         n_labels, dtype = len(task.positive_factor), X.dtype
         self.core, self.task, self.limits, self.shape = core, task, limits, (n_labels, X.shape[1])
         self.dense_coef = None if task.prune > 0 else np.zeros(self.shape, dtype=dtype)
@@ -162,6 +165,8 @@ class _Run:
         self.n_iter = np.zeros(n_labels, dtype=np.int64)
         self.converged = np.zeros(n_labels, dtype=np.uint8)
         self.finished = np.zeros(n_labels, dtype=bool)
+        self.n_duals = np.zeros(n_labels, dtype=np.int64)
+        self.duals: tuple[Any, ...] = (_core.GrowingInt32(), _core.GrowingFloat32()) if keep_duals else ()
         self.done = 0  # labels taken over
 
     def watch(self, last: int) -> Status | None:
@@ -189,8 +194,8 @@ class _Run:
     def take(self, last: int, *, everything: bool = False) -> None:
         """Take over the labels before `last` up to the first unfinished one; everything: beyond it, too."""
         while self.done < last:
-            taken = self.core.take(self.done, last, everything, self.weights, self.columns)
-            lengths, intercept, bounds, n_iter, converged, _ = taken
+            taken = self.core.take(self.done, last, everything, self.weights, self.columns, *self.duals)
+            lengths, intercept, bounds, n_iter, converged, _, n_duals = taken
             if len(intercept) == 0:
                 return
             block = slice(self.done, self.done + len(intercept))
@@ -201,6 +206,7 @@ class _Run:
             self.intercept[block] = intercept
             self.bounds[block] = bounds.reshape(len(intercept), -1)
             self.n_iter[block] = n_iter
+            self.n_duals[block] = n_duals
             self.converged[block] = converged
             self.finished[block] = self.core.is_finished(block.start, block.stop)
             self.done = block.stop
@@ -221,5 +227,8 @@ class _Run:
             coef.data = self.weights.take()
             coef.indices = self.columns.take().astype(index_dtype, copy=False)
         n_positives = np.diff(self.task.positive_indptr)
-        history = frequency_history(n_positives[done], self.n_iter[done], self.bounds[done])
-        return OneVsAllResult.of(coef, self.intercept, status, self.bounds, history=history, n_iter=self.n_iter)
+        rest: dict[str, Any] = {"history": frequency_history(n_positives[done], self.n_iter[done], self.bounds[done])}
+        if self.duals:
+            rows, values = (part.take() for part in self.duals)
+            rest["duals"] = dual_matrix(self.n_duals, rows, values, len(self.task.row_weight))
+        return OneVsAllResult.of(coef, self.intercept, status, self.bounds, n_iter=self.n_iter, **rest)

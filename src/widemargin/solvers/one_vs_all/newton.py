@@ -36,6 +36,7 @@ import scipy.sparse as sp
 
 from widemargin.problems.losses import get_loss
 from widemargin.solvers.limits import Limits
+from widemargin.solvers.one_vs_all.duals import dual_matrix
 from widemargin.solvers.one_vs_all.problem import (
     ENDINGS,
     RECORD_COLUMNS,
@@ -117,7 +118,7 @@ class BlockRun:
         X, n_labels = plan.problem.X, len(task.positive_factor)
         self.X, self.task, self.start = X, task, start
         self.bins = frequency_bin(np.diff(task.positive_indptr))
-        self.result = BlockResult.zeros(n_labels, 0, X.dtype)
+        self.result = BlockResult.zeros(n_labels, 0, X.dtype, keep_duals=plan.keep_duals)
         self.history = HistoryTable()
         self.records: list[Floats] | None = [] if keep_records else None
         self.seconds = np.zeros(n_labels)
@@ -155,7 +156,8 @@ class BlockRun:
         coef = None
         if self.dense_coef is not None and self.start.in_order:
             coef = self.dense_coef[labels[0] : labels[-1] + 1]
-        block = BlockResult.zeros(len(labels), self.X.shape[1], self.X.dtype, coef)
+        keep_duals = self.result.duals is not None
+        block = BlockResult.zeros(len(labels), self.X.shape[1], self.X.dtype, coef, keep_duals=keep_duals)
         started = time.process_time()
         self.start.fill(labels, task, block)
         self.seconds[labels] = (time.process_time() - started) / len(labels)
@@ -165,7 +167,7 @@ class BlockRun:
             self.pruned_parts.append(sp.csr_array(block.coef))
         elif coef is None:
             self.dense_coef[labels] = block.coef
-        for name in ("intercept", "bounds", "n_iter", "converged"):
+        for name in ("intercept", "bounds", "n_iter", "converged", *(["duals"] if keep_duals else [])):
             getattr(self.result, name)[labels] = getattr(block, name)
         self.history.add(records, self.bins[labels])
         label_of = labels[records[:, LABEL].astype(np.int64)]
@@ -197,7 +199,15 @@ class BlockRun:
             records=None
             if self.records is None
             else np.concatenate([np.empty((0, len(RECORD_COLUMNS))), *self.records]),
+            duals=None if self.result.duals is None else self._duals(self.result.duals),
         )
+
+    def _duals(self, found: npt.NDArray[Any]) -> sp.csr_array:
+        """The dual variables of all labels; none of those that were not reached."""
+        nothing = np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.float32)
+        rows, values = zip(nothing, *(pair or nothing for pair in found), strict=True)
+        lengths = np.array([len(part) for part in rows[1:]], dtype=np.int64)
+        return dual_matrix(lengths, np.concatenate(rows), np.concatenate(values), self.X.shape[0])
 
     def _coef(self, missing: Ints) -> Any:
         """The weights of all labels: dense, or CSR when pruned."""

@@ -229,10 +229,20 @@ class BlockTask(Labels):
 
     def solve(self, X: Any, out: BlockResult) -> Floats:
         """Truncated Newton for every label, from the start that `out` holds; returns the records of the iterations."""
-        task = _core.OneVsAllTask(**vars(self))
+        task, n_duals = _core.OneVsAllTask(**vars(self)), np.zeros(len(out.n_iter), dtype=np.int64)
+        arrays: dict[str, Any] = {name: values for name, values in vars(out).items() if name != "duals"}
+        arrays["n_duals"] = n_duals
+        if out.duals is not None:
+            arrays |= {"dual_rows": _core.GrowingInt32(), "dual_values": _core.GrowingFloat32()}
         if sp.issparse(X):
-            return _core.solve_one_vs_all_csr(X.data, X.indices, X.indptr, X.shape[1], task, **vars(out))
-        return _core.solve_one_vs_all_dense(X, task, **vars(out))
+            records = _core.solve_one_vs_all_csr(X.data, X.indices, X.indptr, X.shape[1], task, **arrays)
+        else:
+            records = _core.solve_one_vs_all_dense(X, task, **arrays)
+        if out.duals is not None:
+            rows, values = (np.split(arrays[name].take(), np.cumsum(n_duals)) for name in ("dual_rows", "dual_values"))
+            for j in range(len(n_duals)):
+                out.duals[j] = rows[j], values[j]
+        return records
 
     def make_core(self, name: str, X: Any) -> Any:
         """The core's solver of many labels at once for CSR rows, with its own copy of them; labels come later."""
@@ -258,6 +268,9 @@ class BlockResult:
         Newton iterations.
     converged : ndarray of uint8 of shape (n_labels,)
         1 where the stopping rule holds, 2 where there is no minimiser or rounding came before it, otherwise 0.
+    duals : ndarray of object of shape (n_labels,) or None
+        Rows and values of the dual variables that are not zero, a pair for each label; None for a label that has not
+        been solved, and for all unless they are kept.
 
     Examples
     --------
@@ -272,10 +285,17 @@ class BlockResult:
     bounds: Floats
     n_iter: Ints
     converged: npt.NDArray[np.uint8]
+    duals: npt.NDArray[Any] | None = None
 
     @classmethod
     def zeros(
-        cls, n_labels: int, n_features: int, dtype: np.dtype[Any], coef: npt.NDArray[Any] | None = None
+        cls,
+        n_labels: int,
+        n_features: int,
+        dtype: np.dtype[Any],
+        coef: npt.NDArray[Any] | None = None,
+        *,
+        keep_duals: bool = False,
     ) -> BlockResult:
         """Outputs for a block, the start at zero; `coef` may be a given (n_labels, n_features) array to fill."""
         return cls(
@@ -284,11 +304,13 @@ class BlockResult:
             np.zeros((n_labels, len(BOUND_COLUMNS))),
             np.zeros(n_labels, dtype=np.int64),
             np.zeros(n_labels, dtype=np.uint8),
+            np.full(n_labels, None) if keep_duals else None,
         )
 
     def part(self, first: int, last: int) -> BlockResult:
         """The labels first … last − 1; its arrays are views."""
-        return BlockResult(**{name: values[first:last] for name, values in vars(self).items()})
+        parts: dict[str, Any] = {name: None if v is None else v[first:last] for name, v in vars(self).items()}
+        return BlockResult(**parts)
 
 
 @dataclass(frozen=True)
@@ -306,18 +328,21 @@ class OneVsAllResult(SolverResult):
         where labels are not solved one at a time.
     records : ndarray of shape (n_records, 8) or None
         What the history is made of, for a range of labels.
+    duals : CSR array of float32 of shape (n_labels, n_samples) or None
+        The dual variables of each label's lower bound, if they were to be kept.
 
     Examples
     --------
     >>> from widemargin.solvers.one_vs_all.problem import OneVsAllResult
-    >>> list(OneVsAllResult.__dataclass_fields__)[-4:]
-    ['status_by_label', 'bounds_by_label', 'seconds_by_label', 'records']
+    >>> list(OneVsAllResult.__dataclass_fields__)[-5:]
+    ['status_by_label', 'bounds_by_label', 'seconds_by_label', 'records', 'duals']
     """
 
     status_by_label: npt.NDArray[np.str_]
     bounds_by_label: Floats
     seconds_by_label: Floats | None = None
     records: Floats | None = None
+    duals: Any = None
 
     @classmethod
     def of(

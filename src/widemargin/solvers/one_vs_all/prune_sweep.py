@@ -66,7 +66,7 @@ def prune_sweep(plan: Plan, result: OneVsAllResult, thresholds: Sequence[float])
         bounds = result.bounds_by_label.copy()
         bounds[:, BOUND_COLUMNS.index("primal")] = primal
         bounds[:, BOUND_COLUMNS.index("pruned_share")] = 1.0 - kept * (1.0 - result.pruned_share)
-        rest = {"history": result.history, "n_iter": result.n_iter}
+        rest = {"history": result.history, "n_iter": result.n_iter, "duals": result.duals}
         yield OneVsAllResult.of(coef, result.intercept, result.status_by_label, bounds, **rest)
 
 
