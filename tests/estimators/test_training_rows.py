@@ -302,6 +302,8 @@ DAMAGES = {
     "duals of float64": (array("duals", sp.csr_array(np.ones((3, N_ROWS)))), "CSR array of float32"),
     "few duals": (array("duals", sp.csr_array(np.ones((3, 2), dtype=np.float32))), r"duals must .* \(3, 36\)"),
     "few bounds": (array("label_bounds", np.ones((2, 5))), r"label_bounds must .* \(3, 5\)"),
+    "sparse bounds": (array("label_bounds", sp.csr_array(np.ones((3, 5)))), "a dense array of float64"),
+    "bounds of float32": (array("label_bounds", np.ones((3, 5), dtype=np.float32)), "a dense array of float64"),
     "bounds of integers": (
         array("label_bounds", np.ones((3, 5), dtype=int)),
         "label_bounds must be a matrix of floats",
