@@ -17,6 +17,7 @@ import json
 import re
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import mutations
@@ -26,6 +27,7 @@ from mutations import ByteChoices, Files, pick
 
 import widemargin.model_io.read
 import widemargin.model_io.state
+from widemargin.data.training_rows import write_segment
 from widemargin.exceptions import ModelFormatError
 from widemargin.model_io import ModelState, describe_model, write_model
 from widemargin.problems.scores import LinearScorer
@@ -35,7 +37,7 @@ MOST_DAMAGES = 4
 
 
 def valid_model() -> Files:
-    """The files of a small model that uses all parts of the format."""
+    """The files of a small model that uses all parts of the format, without its store of rows, which nobody opens."""
     coef = sp.csr_array(np.array([[1.0, 0.0, 2.0], [0.0, 3.0, 0.0], [0.0, 0.0, 0.0]], dtype=np.float32))
     state = ModelState(
         "OneVsAllClassifier",
@@ -45,10 +47,12 @@ def valid_model() -> Files:
         feature_names=["x", "y", "z"],
         certificate={"primal": 1.0, "dual": 0.5},
         history={"primal": np.array([2.0, np.nan])},
+        row_ids=["first", "second"],
     )
     with tempfile.TemporaryDirectory() as folder:
-        write_model(folder, state)
-        return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
+        name = write_segment(folder, np.eye(2, 3)).path
+        write_model(folder, replace(state, stores={name: f"{folder}/{name}"}))
+        return {path.name: path.read_bytes() for path in Path(folder).iterdir() if path.is_file()}
 
 
 def sign(files: Files) -> None:
@@ -83,6 +87,8 @@ def damaged_model(valid: Files, choices) -> Files:
 def check_state(state: ModelState, verified: bool) -> None:
     """Check what every state that was read must satisfy; assertions and crashes are findings."""
     assert all(isinstance(part, dict) for part in (state.params, state.attributes, state.arrays, state.history))
+    assert state.row_ids is None or all(isinstance(name, str) for name in state.row_ids)
+    assert all(Path(path) == Path(state.folder) / name for name, path in state.stores.items())
     for array in state.arrays.values():
         if sp.issparse(array) and verified:
             array.check_format(full_check=True)

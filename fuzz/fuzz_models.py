@@ -29,6 +29,7 @@ from sklearn.svm import LinearSVC
 
 from widemargin import HierarchicalClassifier, OneVsAllClassifier, OutputCodeClassifier, Taxonomy, TopKClassifier, load
 from widemargin.cli.inspect import summarize, table_rows
+from widemargin.data.training_rows import Segment, TrainingRows
 from widemargin.exceptions import ModelFormatError, WidemarginError
 from widemargin.model_io import write_model
 
@@ -55,6 +56,8 @@ def fitted_models() -> dict[str, object]:
     gram = X @ X.T
     named = OneVsAllClassifier().fit(X, few).set_feature_names(["f", "g", "h", "i"])
     return {
+        "one-vs-all rows": with_rows(OneVsAllClassifier(prune=0.1).fit(X, few)),
+        "top-k rows": with_rows(TopKClassifier().fit(X, few)),
         "one-vs-all sets": OneVsAllClassifier(prune=0.1, class_weight={"p": 2.0}).fit(sp.csr_array(X), sets),
         "one-vs-all classes": named,
         "one-vs-all two": OneVsAllClassifier(normalize=True).fit(X, two),
@@ -91,6 +94,21 @@ def fitted_models() -> dict[str, object]:
         "tree flat": HierarchicalClassifier(TREE, method="flat").fit(X, y),
         "tree averaging": HierarchicalClassifier(TREE, solver="dual-averaging", tol=0.5, C=0.01).fit(X, y),
     }
+
+
+def with_rows(model):
+    """A model that remembers rows in two stores, which do not exist, and two updates."""
+    Y = np.eye(3, dtype=np.int8)[np.arange(N_ROWS) % 3]
+    Y[[1, 30]] = 0
+    segments = (Segment("/nowhere/old", "0" * 64, 30), Segment("/nowhere/new", "1" * 64, N_ROWS - 30))
+    ids, weights = [f"row {i}" for i in range(N_ROWS)], np.linspace(0.5, 1.0, N_ROWS)
+    model.rows_ = TrainingRows(segments, sp.csr_array(Y), np.array([1, 30]), ids, weights)
+    model.duals_ = sp.csr_array(np.arange(3 * N_ROWS, dtype=np.float32).reshape(3, N_ROWS) % 5)
+    model.updates_ = [
+        {"date": "2026-01-02", "added": 6, "labels_solved": 2, "cpu_s": 0.5, "gap_after": 1e-4},
+        {"date": "2026-02-03", "removed": 2, "labels_kept": 3, "gap_before": 1e-4},
+    ]
+    return model
 
 
 def files_of(model: object) -> Files:
@@ -216,9 +234,30 @@ def use(model, folder: Path) -> list[np.ndarray]:
         truth = predicted if model.kind_ == "multilabel" else model.classes_[np.zeros(3, dtype=int)]
         shown = model.label_scores(X, truth)
         assert shown.shape[0] == 3
+    use_rows(model)
     table_rows(summarize(model, folder))
     json.dumps(summarize(model, folder))
     return found
+
+
+def use_rows(model) -> None:
+    """Ask for the rows of the model; a store that it names must be missing or refused."""
+    rows = getattr(model, "rows_", None)
+    if rows is None:
+        return
+    live = rows.live_numbers()
+    assert len(live) == rows.n_rows
+    assert rows.Y.shape == (rows.n_stored, len(model.classes_))
+    if len(live):
+        name = str(live[0]) if rows.row_ids is None else rows.row_ids[live[0]]
+        assert rows.numbers_of([name]) == live[:1]
+    if len(live) > 1:
+        assert rows.with_removed(live[:1]).n_rows == len(live) - 1
+    try:
+        rows.read()
+    except WidemarginError:
+        return
+    raise AssertionError("rows were read from a store that does not exist")
 
 
 @cache

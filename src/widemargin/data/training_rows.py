@@ -491,6 +491,8 @@ def check_row_ids(ids: Any, n_rows: int, removed: Any = ()) -> None:
         raise ValueError(f"there are {len(ids):,} row ids, but {n_rows:,} rows; give one id per row")
     if "" in ids:
         raise ValueError(f"the id of row {ids.index('')} is empty; give each row an id")
+    if len(set(ids)) == len(ids):
+        return
     gone: set[int] = set(map(int, removed))
     seen: set[str] = set()
     for number, name in enumerate(ids):

@@ -258,6 +258,8 @@ class Codec:
                 if LABEL_BOUNDS in state.arrays:  # since format version 3
                     shape = (n_outputs, len(BOUND_COLUMNS))
                     model.label_bounds_ = checked_matrix(state.arrays[LABEL_BOUNDS], LABEL_BOUNDS, shape)
+                    if sp.issparse(model.label_bounds_) or model.label_bounds_.dtype != np.float64:
+                        raise ValueError("label_bounds must be a dense array of float64")
                 model.rank_scale_ = 0.0
                 if "rank_scale" in state.attributes:
                     self.restore_rank_scale(model, state, n_outputs)

@@ -213,6 +213,7 @@ class OutputCodeClassifier(MetaEstimatorMixin, KernelParameters, LabelModel):
     <training_data_attributes>
     instruction_set_ : str
         Vector instructions used in training.
+    <row_attributes>
     n_features_in_, feature_names_in_
         As in scikit-learn, if X has features.
 

@@ -207,6 +207,7 @@ class OneVsAllClassifier(LabelModel):
         "binary", "multiclass" or "multilabel".
     instruction_set_ : str
         Vector instructions used in training: the widest, unless the environment variable `WIDEMARGIN_ISA` names others.
+    <row_attributes>
 
     See Also
     --------

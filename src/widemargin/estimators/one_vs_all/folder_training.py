@@ -198,7 +198,7 @@ class RowsToRecord(NamedTuple):
     """The training rows that a model will refer to: those to copy into its folder, or those of a store."""
 
     X: Any
-    store: str | None
+    segment: Segment | None
     ids: list[str] | None
 
 
@@ -210,7 +210,8 @@ def _rows_to_record(dataset: Dataset, keep_rows: bool, row_ids: Sequence[str] | 
     if keep_rows:
         return RowsToRecord(check_array(dataset.X, accept_sparse="csr", dtype=[np.float64, np.float32]), None, ids)
     if is_store(dataset.path) and _has_rows_of(dataset):
-        return RowsToRecord(None, dataset.path, ids)
+        # Its hash now: the store that is trained on, even if it changes before the model is saved.
+        return RowsToRecord(None, Segment.of_store(dataset.path), ids)
     if ids is not None:
         raise ValueError(
             "row ids require rows that the model can find again; pass keep_rows=True (--keep-rows), or train on all "
@@ -239,7 +240,7 @@ def _are_equal(a: Any, b: Any) -> bool:
 
 def _record_rows(model: Any, dataset: Dataset, out: str | os.PathLike[str], record: RowsToRecord) -> None:
     """Set `rows_` of a fitted model; rows to keep are written into its folder."""
-    segment = write_segment(out, record.X) if record.store is None else Segment.of_store(record.store)
+    segment = record.segment or write_segment(out, record.X)
     Y = _labels_of_rows(model, dataset.targets)
     model.rows_ = TrainingRows((segment,), Y, row_ids=record.ids, folder=os.path.abspath(out))
 

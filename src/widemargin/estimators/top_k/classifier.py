@@ -151,6 +151,7 @@ class TopKClassifier(JointParameters, LabelModel):
     <training_data_attributes>
     instruction_set_ : str
         Vector instructions used in training: the widest, unless the environment variable `WIDEMARGIN_ISA` names others.
+    <row_attributes>
 
     See Also
     --------

@@ -237,6 +237,7 @@ class HierarchicalClassifier(JointParameters, TreeLabelModel):
         "binary" for two classes, else "multiclass".
     instruction_set_ : str
         Vector instructions used in training.
+    <row_attributes>
 
     Examples
     --------
