@@ -610,3 +610,18 @@ def test_a_loaded_model_of_a_smoothed_loss_starts_from_its_weights(tmp_path):
     optimum = top_k_optimum(X, np.searchsorted(CLASSES, y), 5, new._dual_point.loss, 0.3 * w, 1.0)
     assert_encloses(new.certificate_, optimum)
     assert new.certificate_.relative_gap <= 1e-4
+
+
+@pytest.mark.parametrize("n_classes", [2, 5])
+def test_the_coefficients_of_a_loaded_kernel_model_are_its_dual_variables(n_classes, tmp_path):
+    (X, y, w), final, old_rows = changed(3)
+    y, labels = (np.where(part < "b", "x", "y") if n_classes == 2 else part for part in (y, final[1]))
+    model = TopKClassifier(C=0.3, kernel="rbf", gamma=0.2, tol=1e-6, random_state=0).fit(X, y, w)
+    save(model, tmp_path)
+    loaded = load(tmp_path)
+    point = loaded._point_of_support(np.arange(34), 0.3 * w)
+    np.testing.assert_allclose(point.dual.toarray(), model._dual_point.dual.toarray(), atol=1e-12)
+    new, _ = continued(loaded, (final[0], labels, final[2]), old_rows)
+    same, _ = continued(model, (final[0], labels, final[2]), old_rows)
+    assert new.certificate_.relative_gap <= 1e-6
+    assert new.certificate_.dual == pytest.approx(same.certificate_.dual, rel=1e-6)
