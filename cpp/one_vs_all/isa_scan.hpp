@@ -67,6 +67,7 @@ WIDEMARGIN_INLINE void add_packed_row(const RowEntry *e, const RowEntry *end, fl
                                       SumLine &sums) {
     auto line = [&](uint32_t col) { return table + static_cast<size_t>(col) * SCAN_LANES; };
     for (; end - e >= 2; e += 2) {
+        __builtin_prefetch(e + FAR_ENTRIES);
         __builtin_prefetch(line(e[PREFETCH_ENTRIES].col));
         __builtin_prefetch(line(e[PREFETCH_ENTRIES + 1].col));
 #ifdef WIDEMARGIN_X86
