@@ -86,11 +86,17 @@ struct FastShared {
         if (!store.nonnegative) return weights;
         LabelWeights out;
         out.bias = weights.bias;
-        for (size_t k = 0; k < weights.cols.size(); ++k) {
-            if (weights.vals[k] < 0 && std::abs(static_cast<double>(weights.vals[k])) < prune) continue;
-            out.cols.push_back(weights.cols[k]);
-            out.vals.push_back(weights.vals[k]);
+        out.cols.resize(weights.cols.size());
+        out.vals.resize(weights.cols.size());
+        size_t count = 0;
+        for (size_t k = 0; k < weights.cols.size(); ++k) {  // without a branch, which would be unpredictable
+            const double w = weights.vals[k];
+            out.cols[count] = weights.cols[k];
+            out.vals[count] = weights.vals[k];
+            count += !((w < 0) & (std::abs(w) < prune));
         }
+        out.cols.resize(count);
+        out.vals.resize(count);
         return out;
     }
 };

@@ -18,10 +18,8 @@ WIDEMARGIN_INLINE void store_doubles(double *p, D v) { *reinterpret_cast<D *>(p)
 WIDEMARGIN_INLINE F load_half(const float *p) { return *reinterpret_cast<const F *>(p); }
 WIDEMARGIN_INLINE D splat_doubles(double x) { return x - D{}; }
 WIDEMARGIN_INLINE D to_doubles(F v) { return __builtin_convertvector(v, D); }
-WIDEMARGIN_INLINE D pick(DM m, D yes, D no) {
-    return reinterpret_cast<D>((m & reinterpret_cast<DM>(yes)) | (~m & reinterpret_cast<DM>(no)));
-}
-WIDEMARGIN_INLINE D where(DM m, D v) { return reinterpret_cast<D>(m & reinterpret_cast<DM>(v)); }
+WIDEMARGIN_INLINE D pick(DM m, D yes, D no) { return m ? yes : no; }
+WIDEMARGIN_INLINE D where(DM m, D v) { return m ? v : D{}; }
 WIDEMARGIN_INLINE bool any_of(DM m) { return sign_bits(reinterpret_cast<M>(m)) != 0; }
 // all ones in the lanes of this part whose bit is set
 WIDEMARGIN_INLINE DM half_mask(uint32_t bits, int part) {

@@ -10,6 +10,11 @@ namespace WIDEMARGIN_ISA_NAME {
 constexpr int PARTS = LANES / WIDTH;  // vectors in a line of a table
 constexpr int64_t FLUSH_ROWS = 512;
 
+// The entries themselves are prefetched further ahead: otherwise the prefetches of lines wait for the columns (a fifth
+// of the time of both passes). A fit takes 3 to 5 % less time on bibtex, debian-tags and yso-finna-en, each by the
+// median of four alternating runs; no other distance was tried.
+constexpr int64_t FAR_ENTRIES = 4 * PREFETCH_ENTRIES;
+
 // line += x table[col] for one entry
 WIDEMARGIN_INLINE void add_entry(const RowEntry *e, const float *table, V *line) {
     __builtin_prefetch(table + static_cast<size_t>(e[PREFETCH_ENTRIES].col) * LANES);
@@ -25,6 +30,7 @@ constexpr int CHAINS = PARTS <= 2 ? 4 : 2;
 WIDEMARGIN_INLINE void row_line(const RowEntry *e, const RowEntry *end, const float *table, V *line) {
     V chains[CHAINS][PARTS] = {};
     for (; end - e >= CHAINS; e += CHAINS) {
+        __builtin_prefetch(e + FAR_ENTRIES);
 #pragma GCC unroll 4
         for (int chain = 0; chain < CHAINS; ++chain) add_entry(e + chain, table, chains[chain]);
     }

@@ -13,7 +13,8 @@ typedef int32_t M __attribute__((vector_size(4 * WIDEMARGIN_ISA_WIDTH), may_alia
 WIDEMARGIN_INLINE V load(const float *p) { return *reinterpret_cast<const V *>(p); }
 WIDEMARGIN_INLINE void store(float *p, V v) { *reinterpret_cast<V *>(p) = v; }
 WIDEMARGIN_INLINE V splat(float x) { return x - V{}; }  // x + 0 could not be folded, because −0 + 0 = 0
-WIDEMARGIN_INLINE V select(M m, V v) { return reinterpret_cast<V>(m & reinterpret_cast<M>(v)); }
+// Conditional expressions, because with AVX-512 GCC keeps their masks in mask registers.
+WIDEMARGIN_INLINE V select(M m, V v) { return m ? v : V{}; }
 WIDEMARGIN_INLINE V magnitude(V v) { return reinterpret_cast<V>(reinterpret_cast<M>(v) & 0x7fffffff); }
 // ±1 with the sign of v
 WIDEMARGIN_INLINE V copy_sign(V v) {
@@ -41,7 +42,13 @@ WIDEMARGIN_INLINE uint32_t sign_bits(M m) {
 #endif
 }
 // bit k is set where a[k] > b[k]
-WIDEMARGIN_INLINE uint32_t greater_bits(V a, V b) { return sign_bits(a > b); }
+WIDEMARGIN_INLINE uint32_t greater_bits(V a, V b) {
+#if defined(WIDEMARGIN_X86) && WIDEMARGIN_ISA_WIDTH == 16  // otherwise GCC 12 turns the mask into a vector and back
+    return _mm512_cmp_ps_mask(reinterpret_cast<__m512>(a), reinterpret_cast<__m512>(b), _CMP_GT_OQ);
+#else
+    return sign_bits(a > b);
+#endif
+}
 
 // all ones in the lanes of this part whose bit is set
 WIDEMARGIN_INLINE M lane_mask(uint32_t bits, int part) {
@@ -49,9 +56,7 @@ WIDEMARGIN_INLINE M lane_mask(uint32_t bits, int part) {
     for (int k = 0; k < WIDTH; ++k) lane[k] = 1 << k;
     return (lane & (M{} + static_cast<int32_t>(bits >> (part * WIDTH)))) != 0;
 }
-WIDEMARGIN_INLINE V blend(M m, V yes, V no) {
-    return reinterpret_cast<V>((m & reinterpret_cast<M>(yes)) | (~m & reinterpret_cast<M>(no)));
-}
+WIDEMARGIN_INLINE V blend(M m, V yes, V no) { return m ? yes : no; }
 // ±1
 WIDEMARGIN_INLINE V sign_of(M positive) { return blend(positive, splat(1.0f), splat(-1.0f)); }
 
