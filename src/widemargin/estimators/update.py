@@ -39,7 +39,7 @@ from widemargin.data.training_rows import TrainingRows, write_segment
 from widemargin.estimators.one_vs_all.classifier import OneVsAllClassifier
 from widemargin.estimators.one_vs_all.folder_training import add_matrix, is_large, write_rows
 from widemargin.estimators.one_vs_all.shards import CONTINUE, ShardRun, can_be_split
-from widemargin.estimators.one_vs_all.updating import KEPT, NEW, SOLVED, UNTOUCHED, Rows, judge
+from widemargin.estimators.one_vs_all.updating import KEPT, NEW, SOLVED, UNTOUCHED, Rows, Verdict, judge
 from widemargin.estimators.persistence import check_savable, load, restored_vectorizer, save, stored_options
 from widemargin.estimators.text import TextPipeline
 from widemargin.estimators.training import TrainingData
@@ -320,6 +320,10 @@ def update(
         new.updates_ = [*getattr(classifier, "updates_", []), new.update_.to_dict()]
         if record is not None and target is not None:
             new.rows_ = _recorded(record, change, os.path.abspath(target), remove, row_ids, purge)
+            if hasattr(new, "duals_"):  # its columns are the stored rows
+                places, kept = new.rows_.live_numbers(), new.duals_
+                parts = kept.data, places.astype(kept.indices.dtype)[kept.indices], kept.indptr
+                new.duals_ = sp.csr_array(parts, shape=(kept.shape[0], new.rows_.n_stored))
         elif purge:
             raise ValueError("purge requires a model folder that keeps its rows; leave it out")
         updated = _with_vectorizer(new, fitted, vectorizer)
@@ -442,8 +446,8 @@ def _change_of(model: Any, old: Rows | None, X: Any, y: Any, sample_weight: Any,
     if old is None:
         if remove is not None and len(remove):
             raise WidemarginError(
-                "rows can be removed only if the model records its rows; train it on a store or with keep_rows, or pass "
-                "rows="
+                "rows can be removed only if the model records its rows; train it on a store or with keep_rows, or "
+                "pass rows="
             )
         added_X = with_unit_rows(plain) if model.normalize else plain
         targets = EncodedTargets(new_kind, classes, outputs(added_Y), model.sparse_output_)
@@ -563,8 +567,8 @@ def _encoded(encoding: LabelEncoding, y: Any) -> tuple[Any, list[Any]]:
     new = [names[column] for column in np.unique(columns).tolist() if names[column] not in place]
     if new and classes and isinstance(new[0], str) != isinstance(classes[0], str):
         raise ValueError(
-            f"the new label {new[0]!r} is of another type than those of the model, such as {classes[0]!r}; use the type "
-            "of the old labels"
+            f"the new label {new[0]!r} is of another type than those of the model, such as {classes[0]!r}; use the "
+            "type of the old labels"
         )
     place |= {name: len(classes) + number for number, name in enumerate(new)}
     target = np.array([place.get(name, -1) for name in names], dtype=np.int64)
@@ -582,8 +586,8 @@ def _check_disk(folder: Path, model: Any, change: _Change) -> None:
     free = shutil.disk_usage(nearest).free
     if needed > free:
         raise OSError(
-            f"{folder}: the update will need about {needed / 1e9:.1f} GB of disk space, but only {free / 1e9:.1f} GB are "
-            "free; free up space, or choose another folder with out"
+            f"{folder}: the update will need about {needed / 1e9:.1f} GB of disk space, but only {free / 1e9:.1f} GB "
+            "are free; free up space, or choose another folder with out"
         )
 
 
@@ -714,6 +718,7 @@ def _updated_labels(
     new.C, new.rank_scale, new.warm_start, new.callback = model.C_, model.rank_scale_, False, None
     problem = new._problem(change.data)
     old_bounds = _bounds_of(new, model, change)
+    duals = _duals_of(model, change, problem)
     verdict = judge(
         problem,
         model.coef_,
@@ -724,6 +729,7 @@ def _updated_labels(
         change.removed,
         prune=model.prune,
         gap_tol=model.gap_tol,
+        duals=duals,
     )
     outcome, bounds = verdict.outcome, verdict.bounds
     if model.class_weight in ("balanced", "propensity") and len(change.added) + len(change.removed):
@@ -747,9 +753,10 @@ def _updated_labels(
     n_iter = np.where(change.source >= 0, np.atleast_1d(model.n_iter_)[known], 0)
     status = np.full(len(outcome), model.status_.value, dtype="<U16")
     coef, intercept, pick = model.coef_, model.intercept_, change.source.copy()
+    solved = None
     if len(wanted):
         start = _start(coef, intercept, change.source[wanted], problem.X.shape[1])
-        solved = _solve(new, problem.select(wanted), start, work, **how)
+        solved = _solve(new, problem.select(wanted), start, work, keep_duals=duals is not None, **how)
         done = ~np.isin(solved.status_by_label, (Status.TIME_LIMIT.value, Status.STOPPED.value))
         finished = wanted[done]
         bounds[finished], n_iter[finished] = solved.bounds_by_label[done], solved.n_iter[done]
@@ -762,13 +769,17 @@ def _updated_labels(
         intercept = np.concatenate([intercept, solved.intercept])[pick]
     elif not np.array_equal(pick, np.arange(len(intercept))):
         coef, intercept = _picked(coef, coef[:0], pick), intercept[pick]
+    if duals is not None:
+        duals = _joined_duals(duals, verdict, change.source, None if solved is None else solved.duals, pick)
     bounds[outcome == LEFT, 1] = np.where(len(change.removed) > 0, 0.0, bounds[outcome == LEFT, 1])
     coef = _padded(coef, problem.X.shape[1]) if sp.issparse(coef) else coef
     counts = np.asarray(change.targets.Y.sum(axis=0)).reshape(-1).astype(np.int64)
     if change.X is None:
         counts = counts + np.atleast_1d(model.label_counts_)[known] if model.kind_ != "binary" else counts
     history = frequency_history(counts, n_iter, bounds)
-    new._keep(change.data, OneVsAllResult.of(coef, intercept, status, bounds, history=history, n_iter=n_iter))
+    new._keep(
+        change.data, OneVsAllResult.of(coef, intercept, status, bounds, history=history, n_iter=n_iter, duals=duals)
+    )
     if change.X is None:
         new.label_counts_ = (
             new.label_counts_ + in_order(sp.csr_array(model.label_counts_[None]), change.order).toarray()[0]
@@ -790,8 +801,8 @@ def _bounds_of(new: OneVsAllClassifier, model: OneVsAllClassifier, change: _Chan
         return np.asarray(model.label_bounds_)
     if change.X is None:
         raise WidemarginError(
-            "the model was stored by an earlier version, without bounds for each label; pass rows=, from which they are "
-            "computed"
+            "the model was stored by an earlier version, without bounds for each label; pass rows=, from which they "
+            "are computed"
         )
     before = change.old_rows >= 0
     n_removed = len(change.removed)
@@ -811,6 +822,30 @@ def _bounds_of(new: OneVsAllClassifier, model: OneVsAllClassifier, change: _Chan
     bounds = np.zeros((len(model.intercept_), solved.bounds_by_label.shape[1]))
     bounds[change.source[old]] = solved.bounds_by_label
     return bounds
+
+
+def _duals_of(model: OneVsAllClassifier, change: _Change, problem: Problem) -> Any:
+    """The dual variables of the old labels in the rows of the problem, zero in new rows; None if they were not kept."""
+    duals = getattr(model, "duals_", None)
+    if duals is None or change.X is None or problem.X.shape[0] != change.X.shape[0]:  # rows of weight zero are left out
+        return None
+    record: TrainingRows | None = getattr(model, "rows_", None)
+    if record is not None and duals.shape[1] == record.n_stored:
+        duals = duals[:, record.live_numbers()]
+    old = change.old_rows[change.old_rows >= 0]
+    kept = sp.csr_array(duals[:, old] if len(old) < duals.shape[1] else duals)
+    return sp.csr_array((kept.data, kept.indices, kept.indptr), shape=(kept.shape[0], problem.X.shape[0]))
+
+
+def _joined_duals(old: Any, verdict: Verdict, source: Ints, solved: Any, pick: Ints) -> Any:
+    """The dual variables of all labels: old ones, those that new rows have extended, and those of labels solved again."""
+    extended = np.maximum(source, 0)
+    extended[verdict.touched] = old.shape[0] + np.arange(len(verdict.touched))
+    duals = _picked(old, verdict.touched_duals, extended)
+    if solved is None:
+        return duals
+    is_solved = pick >= old.shape[0]
+    return _picked(duals, solved, np.where(is_solved, pick - old.shape[0] + len(pick), np.arange(len(pick))))
 
 
 def _start(coef: Any, intercept: npt.NDArray[Any], source: Ints, n_features: int) -> tuple[Any, Any]:
@@ -834,6 +869,7 @@ def _solve(
     start: tuple[Any, Any],
     work: WorkFolder | None,
     *,
+    keep_duals: bool,
     executor: Any,
     shard_size: int | None,
     time_limit_s: float | None,
@@ -841,8 +877,8 @@ def _solve(
     callback: Any,
     report: Any,
 ) -> OneVsAllResult:
-    """Solve labels from given weights: in memory, or in shards that survive a kill if there is a folder and much to do."""
-    plan = model._planned(problem, start)
+    """Solve labels from given weights, in memory or, in a folder and if there is much to do, in shards."""
+    plan = model._planned(problem, start, keep_duals=keep_duals)
     asked = (executor, shard_size, time_limit_s, memory_limit_mb) != (None, None, None, None)
     if (
         work is not None

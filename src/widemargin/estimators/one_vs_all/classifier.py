@@ -574,13 +574,12 @@ class OneVsAllClassifier(LabelModel):
             self.classes_ = data.targets.classes
         self.coef_, self.intercept_ = result.coef, result.intercept
         self.label_bounds_ = result.bounds_by_label
-        vars(self).pop("duals_", None)  # of an earlier fit
-        if result.duals is not None:
-            self.duals_ = result.duals
         self._set_rank_scale(data.targets.kind)
         # Only labels without a minimiser, which the logistic loss has, may keep their gap without a warning.
         harmless = HARMLESS_GAP if self.loss == "logistic" else 0.0
         finish_fit(self, data, result, ADVICE, scope=" over all labels", tol=self.gap_tol or 0.0, negligible=harmless)
+        if result.duals is not None:
+            self.duals_ = result.duals
         if self.prune > 0.0:
             self._warn_of_pruning(result, stacklevel=5)
 

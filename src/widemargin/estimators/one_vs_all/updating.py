@@ -27,7 +27,7 @@ feature are visited, plus the labels whose intercept is above −1, which every 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,7 @@ import scipy.sparse as sp
 from widemargin.problems.certificate import relative_gap
 from widemargin.problems.losses import get_loss
 from widemargin.problems.scores import squared_norms
+from widemargin.solvers.one_vs_all.duals import dual_values
 from widemargin.solvers.one_vs_all.problem import Problem
 
 __all__ = ["Rows", "Verdict", "judge"]
@@ -92,6 +93,10 @@ class Verdict:
         "untouched", "kept", "solved" (to be solved again) or "new" (to be solved for the first time).
     bounds : ndarray of shape (n_labels, 5)
         Bounds of the labels that keep their weights, the columns of `BOUND_COLUMNS`; the others have old values.
+    touched : ndarray of int
+        Labels with an added or removed row inside their margin.
+    touched_duals : csr_array of shape (n_touched, n_rows) or None
+        Their dual variables with those of new rows, if dual variables were given.
 
     Examples
     --------
@@ -103,6 +108,8 @@ class Verdict:
 
     outcome: npt.NDArray[np.str_]
     bounds: Floats
+    touched: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    touched_duals: Any = None
 
     @property
     def to_solve(self) -> Ints:
@@ -166,16 +173,18 @@ def judge(
     primal += gain - loss
     before += gain - loss
     new_bounds[:, 2] += _at_zero(problem, added) - _at_zero(problem, removed)
-    certified = ~lost
-    if duals is not None and problem.loss == "squared_hinge":
-        recomputed = np.flatnonzero((touched | lost) & (source >= 0))
-        dual[recomputed] = _dual_values(problem, coef, intercept, source, recomputed, duals, added)
-        certified[recomputed] = True
+    changed = np.flatnonzero((touched | lost) & (source >= 0))
+    certified, extended = ~lost, None
+    if duals is not None:
+        extended = _extended(problem, coef, intercept, source, changed, duals, added)
+        found = dual_values(problem.select(changed), extended)
+        # Without removed rows the old bound holds as well, and may be better: its dual variables were not rounded.
+        dual[changed] = np.where(lost[changed], found, np.maximum(found, dual[changed]))
+        certified[changed] = True
     dual[:] = np.minimum(dual, primal)
     near = np.zeros(problem.n_labels, dtype=bool) if gap_tol is None else relative_gap(before, dual) <= gap_tol
-    changed = (touched | lost) & (source >= 0)
     outcome[changed] = np.where(near & certified, KEPT, SOLVED)[changed]
-    return Verdict(outcome, new_bounds)
+    return Verdict(outcome, new_bounds, changed, extended)
 
 
 def _at_zero(problem: Problem, rows: Rows) -> Floats:
@@ -183,6 +192,43 @@ def _at_zero(problem: Problem, rows: Rows) -> Floats:
     positive = np.asarray(rows.Y.T @ rows.weight)
     weights = problem.positive_factor * positive + problem.negative_factor * (rows.weight.sum() - positive)
     return np.asarray(problem.C * float(get_loss(problem.loss).value(np.zeros(1))[0]) * weights)
+
+
+def _extended(
+    problem: Problem,
+    coef: Any,
+    intercept: npt.NDArray[Any],
+    source: Ints,
+    labels: Ints,
+    duals: Any,
+    added: Rows,
+) -> Any:
+    """Dual variables of some labels with those of touching new rows, the last ones of the problem.
+
+    A new row gets the maximiser over its own coordinate, α = 2cξ / (1 + 2c‖x‖²), which adds c ξ² / (1 + 2c‖x‖²) to D.
+    """
+    own = sp.csr_array(duals[source[labels]])
+    if len(added) == 0:
+        return own
+    first = problem.X.shape[0] - len(added)
+    norms = squared_norms(added.X)
+    kept_row = np.repeat(np.arange(len(labels)), np.diff(own.indptr))
+    data, row, column = [own.data], [kept_row], [own.indices]
+    place = np.full(problem.n_labels, -1)
+    place[labels] = np.arange(len(labels))
+    no_allowance = np.zeros(problem.n_labels)
+    for block, pairs in _slack_blocks(coef, intercept, source, labels, added, no_allowance, np.sqrt(norms)):
+        label, new_row, slack, is_positive = pairs
+        factor = np.where(is_positive, problem.positive_factor[block][label], problem.negative_factor[block][label])
+        cost = 2.0 * problem.C * added.weight[new_row] * factor
+        inside = slack > 0.0
+        data.append((cost * slack / (1.0 + cost * norms[new_row]))[inside])
+        row.append(place[block[label[inside]]])
+        column.append(first + new_row[inside])
+    coordinates = np.concatenate(row), np.concatenate(column)
+    found = sp.csr_array((np.concatenate(data), coordinates), shape=own.shape, dtype=np.float32)
+    found.sort_indices()
+    return found
 
 
 def _change(
