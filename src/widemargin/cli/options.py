@@ -206,7 +206,7 @@ OPTIONS: list[Option] = [
     Option("data", "", Path, f"Rows and labels: {NUMBERS}; or {A_TABLE}.", f"{TRAINING} evaluate report", ...),
     Option("data", "", Path, f"Rows: {NUMBERS}; or {A_TABLE}. Use - for standard input.", "predict"),
     Option("data", "", Path, f"New rows and labels, in the form that the model was trained on: {NUMBERS}; or "
-           f"{A_TABLE}. Labels that the model does not have become new labels.", "update", metavar="[NEW_DATA]"),
+           f"{A_TABLE}. Labels that the model does not have become new labels.", "update", metavar="NEW_DATA"),
     Option("source", "", Path, f"Rows and labels: {NUMBERS}.", "convert", ..., metavar="IN"),
     Option("target", "", Path, "Output path. Its extension determines the format: .txt or .txt.gz (Extreme "
            "Classification Repository), .svm or .svm.gz (svmlight), or .npz. Any other path is written as a store, a "
@@ -218,6 +218,16 @@ OPTIONS: list[Option] = [
            "predict", shown="standard output"),
     Option("out", "--out -o", Path, "File to write.", "report", Path("report.html"), metavar="HTML"),
     Option("out", "--out -o", Path, "Folder for the models.", "demo", Path("widemargin-demo")),
+    Option("action", "", ("rename", "merge", "drop", "add"), "What to do: rename OLD NEW; merge LABEL LABEL … --into "
+           "NAME; drop LABEL …; or add NAME --rows-with FILE.", "labels", metavar="ACTION"),
+    Option("names", "", list[str], "Labels of the model, or new names.", "labels", metavar="LABEL"),
+    Option("into", "--into", str, "Name of the merged label; it may be one of those that are merged.", "labels",
+           metavar="NAME"),
+    Option("rows_with", "--rows-with", Path, "File with the ids of the training rows that get the added label, one per "
+           "line; if the rows have no ids, their numbers, counting from 0.", "labels", metavar="FILE"),
+    Option("changes", "--changes", Path, "File with many changes, which are made at once. Each line has an action and "
+           "labels, separated by tabs: rename, the old name and the new one; merge, the labels and the name of the "
+           "merged one; drop and labels; or add, a new name and the ids of its rows.", "labels", metavar="TSV"),
     Option("out", "--out -o", Path, "Folder for the changed model.", "update labels", metavar="MODEL2",
            shown="the model is replaced"),
     Option("remove", "--remove", Path, "File with the ids of training rows to remove, one per line; if the rows have "
@@ -552,6 +562,15 @@ COMMANDS: dict[str, Command] = {
         command again to resume an update that was interrupted.""",
         "widemargin update model new.txt.gz --remove ids.txt",
         "update:run",
+    ),
+    "labels": Command(
+        """Rename, merge, drop or add labels of a model, without training it again.
+
+        Renaming and dropping need no training rows. A merged label has the rows of all its parts, and an added one
+        those of --rows-with; both are solved on all training rows, which the model must record (train --keep-rows, or
+        training on a store). Models with one problem for all classes (top-k, output codes) can only rename them.""",
+        "widemargin labels model rename colour color",
+        "labels:run",
     ),
     "serve": Command(
         """Answer HTTP requests with the top labels for rows or texts.
