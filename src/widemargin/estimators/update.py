@@ -25,7 +25,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +35,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from widemargin import __version__, _core
 from widemargin.data.normalize import with_unit_rows
+from widemargin.data.store import is_store
 from widemargin.data.training_rows import TrainingRows, write_segment
 from widemargin.estimators.one_vs_all.classifier import OneVsAllClassifier
 from widemargin.estimators.one_vs_all.folder_training import add_matrix, is_large, write_rows
@@ -45,7 +46,8 @@ from widemargin.estimators.text import TextPipeline
 from widemargin.estimators.training import TrainingData
 from widemargin.estimators.update_joint import update_joint
 from widemargin.exceptions import TrainingInterrupted, WidemarginError
-from widemargin.labels.encoding import EncodedTargets, LabelEncoding, encode_targets, listed
+from widemargin.files import copy_folder
+from widemargin.labels.encoding import EncodedTargets, LabelEncoding, TargetKind, encode_targets, listed
 from widemargin.model_io import check_writable, folder_size
 from widemargin.model_io.state import MANIFEST
 from widemargin.parallel import as_executor
@@ -136,6 +138,14 @@ class Update:
             "distance_bound": largest,
             "stale": list(self.stale),
         }
+
+
+class _OldRows(NamedTuple):
+    """The rows of a model before normalisation, with a column for each class, and their weights if they have any."""
+
+    X: Any
+    Y: Any
+    weight: Floats | None
 
 
 @dataclass(frozen=True)
@@ -372,7 +382,7 @@ def _with_words(vectorizer: Any, texts: list[str], extend: bool, n_old: int) -> 
     return restored_vectorizer(stored_options(vectorizer), terms, idf), 0
 
 
-def _old_rows(model: Any, vectorizer: Any, rows: Any) -> Rows | None:
+def _old_rows(model: Any, vectorizer: Any, rows: Any) -> _OldRows | None:
     """The rows of the model before normalisation, with a column for each class: given, recorded, or None."""
     if rows is None:
         record: TrainingRows | None = getattr(model, "rows_", None)
@@ -396,7 +406,7 @@ def _old_rows(model: Any, vectorizer: Any, rows: Any) -> Rows | None:
             f"the model was trained on {model.n_samples_fit_:,} rows with other labels than the {X.shape[0]:,} rows "
             "given; pass the rows of its last training or update"
         )
-    return Rows(X, sp.csr_array(Y), weight)
+    return _OldRows(X, sp.csr_array(Y), weight)
 
 
 def _checked(model: Any, X: Any) -> Any:
@@ -408,13 +418,15 @@ def _checked(model: Any, X: Any) -> Any:
     return plain._check_rows(X)
 
 
-def _change_of(model: Any, old: Rows | None, X: Any, y: Any, sample_weight: Any, remove: Any) -> _Change:
+def _change_of(model: Any, old: _OldRows | None, X: Any, y: Any, sample_weight: Any, remove: Any) -> _Change:
     """The rows after the update, and the difference."""
-    kind, n_old_classes, encoding = model.kind_, len(model.classes_), model._encoding()
+    kind: TargetKind = model.kind_
+    n_old_classes, encoding, new_names = len(model.classes_), model._encoding(), list[Any]()
+    plain: Any
     if X is None:
         width, sparse = (model.n_features_in_, True) if old is None else (old.X.shape[1], sp.issparse(old.X))
         plain = sp.csr_array((0, width), dtype=np.float32) if sparse else np.empty((0, width), dtype=np.float32)
-        added_Y, new_names = sp.csr_array((0, n_old_classes), dtype=np.int8), []
+        added_Y = sp.csr_array((0, n_old_classes), dtype=np.int8)
     else:
         if y is None:
             raise ValueError("new rows need labels; pass y")
@@ -436,7 +448,7 @@ def _change_of(model: Any, old: Rows | None, X: Any, y: Any, sample_weight: Any,
     source = np.where(order < n_old_classes, order, -1)
     if kind == "binary":
         source = np.full(len(classes), -1) if grown else np.zeros(1, dtype=np.int64)
-    new_kind = "multiclass" if grown else kind
+    new_kind: TargetKind = "multiclass" if grown else kind
 
     def outputs(Y: Any) -> Any:
         """Labels in the columns of the outputs."""
@@ -454,16 +466,16 @@ def _change_of(model: Any, old: Rows | None, X: Any, y: Any, sample_weight: Any,
         added = Rows(added_X, targets.Y, weight)
         nothing = Rows(added_X[:0], targets.Y[:0], weight[:0])
         return _Change(None, None, targets, added, nothing, source, order, np.full(len(weight), -1), plain)
-    gone = np.zeros(len(old), dtype=bool)
+    gone = np.zeros(old.X.shape[0], dtype=bool)
     if remove is not None:
-        gone[_places(model, remove, len(old))] = True
+        gone[_places(model, remove, old.X.shape[0])] = True
     stay = np.flatnonzero(~gone)
     old_X = _padded(old.X, plain.shape[1])
     together = _stacked([old_X[stay] if gone.any() else old_X, plain, old_X[gone]])
     if model.normalize:
         together = with_unit_rows(together)
     n_all = len(stay) + len(weight)
-    old_weight = np.ones(len(old)) if old.weight is None else old.weight
+    old_weight = np.ones(old.X.shape[0]) if old.weight is None else old.weight
     Y, removed_Y = outputs(sp.vstack([_wide(old.Y[stay], added_Y), added_Y], format="csr")), outputs(old.Y[gone])
     targets = EncodedTargets(new_kind, classes, Y, model.sparse_output_)
     if new_kind != "multilabel" and len(np.unique(targets.indices)) < 2:
@@ -619,12 +631,15 @@ def _recorded(
     record: TrainingRows, change: _Change, folder: str, remove: Any, row_ids: Sequence[str] | None, purge: bool
 ) -> TrainingRows:
     """The record of the rows after the update; new rows are written into the model folder."""
-    moved = record.folder is not None and os.path.abspath(record.folder) != folder
+    for segment in record.segments:
+        if segment.is_kept and not is_store(os.path.join(folder, segment.path)):
+            copy_folder(Path(record.path_of(segment)), Path(folder, segment.path))
+    record = replace(record, folder=folder)
     if remove is not None and len(remove):
         record = record.with_removed(record.numbers_of(remove))
     record = replace(record, Y=in_order(record.Y, change.order))
     if len(change.added):
-        segment = write_segment(record.folder if moved and record.folder else folder, change.plain)
+        segment = write_segment(folder, change.plain)
         Y = change.added.Y
         if change.targets.kind == "binary":
             second = np.diff(Y.indptr) > 0
@@ -785,7 +800,8 @@ def _updated_labels(
             new.label_counts_ + in_order(sp.csr_array(model.label_counts_[None]), change.order).toarray()[0]
         )
         new.n_samples_fit_ += model.n_samples_fit_
-    vars(new).update({name: getattr(model, name) for name in ("C", "rank_scale", "warm_start", "callback")})
+    for name in ("C", "rank_scale", "warm_start", "callback"):
+        setattr(new, name, getattr(model, name))
     return new, outcome
 
 
@@ -838,7 +854,7 @@ def _duals_of(model: OneVsAllClassifier, change: _Change, problem: Problem) -> A
 
 
 def _joined_duals(old: Any, verdict: Verdict, source: Ints, solved: Any, pick: Ints) -> Any:
-    """The dual variables of all labels: old ones, those that new rows have extended, and those of labels solved again."""
+    """The dual variables of all labels: old ones, those extended by new rows, and those of labels solved again."""
     extended = np.maximum(source, 0)
     extended[verdict.touched] = old.shape[0] + np.arange(len(verdict.touched))
     duals = _picked(old, verdict.touched_duals, extended)
