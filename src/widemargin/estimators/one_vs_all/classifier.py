@@ -554,7 +554,7 @@ class OneVsAllClassifier(LabelModel):
         if not (self.warm_start and hasattr(self, "coef_") and self._has_labels_of(data.targets)):
             self.classes_ = data.targets.classes
         self.coef_, self.intercept_ = result.coef, result.intercept
-        vars(self).pop("duals_", None)  # of an earlier fit
+        self.__dict__.pop("duals_", None)  # of an earlier fit
         if result.duals is not None:
             self.duals_ = result.duals
         self._set_rank_scale(data.targets.kind)
