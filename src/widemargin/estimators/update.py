@@ -770,7 +770,9 @@ def _updated_labels(
     coef, intercept, pick = model.coef_, model.intercept_, change.source.copy()
     solved = None
     if len(wanted):
+        # Batches of the logistic loss have no start, and from zero they take an eighth of the CPU of Newton from one.
         start = _start(coef, intercept, change.source[wanted], problem.X.shape[1])
+        start = None if model.loss == "logistic" and sp.issparse(problem.X) else start
         solved = _solve(new, problem.select(wanted), start, work, keep_duals=duals is not None, **how)
         done = ~np.isin(solved.status_by_label, (Status.TIME_LIMIT.value, Status.STOPPED.value))
         finished = wanted[done]
@@ -882,7 +884,7 @@ def _start(coef: Any, intercept: npt.NDArray[Any], source: Ints, n_features: int
 def _solve(
     model: OneVsAllClassifier,
     problem: Problem,
-    start: tuple[Any, Any],
+    start: tuple[Any, Any] | None,
     work: WorkFolder | None,
     *,
     keep_duals: bool,
