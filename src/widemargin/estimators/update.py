@@ -305,7 +305,7 @@ def update(
         X = vectorizer.transform(texts)
     elif extend_vocabulary:
         raise ValueError("extend_vocabulary requires a model of texts and new texts; leave it out")
-    old = _old_rows(classifier, vectorizer, rows)
+    old = _old_rows(classifier, None if vectorizer is None else fitted[0], rows)
     change = _change_of(classifier, old, X, y, sample_weight, remove)
     record = None if rows is not None else getattr(classifier, "rows_", None)
     if row_ids is not None and (record is None or target is None):
@@ -470,13 +470,14 @@ def _change_of(model: Any, old: _OldRows | None, X: Any, y: Any, sample_weight: 
     if remove is not None:
         gone[_places(model, remove, old.X.shape[0])] = True
     stay = np.flatnonzero(~gone)
-    old_X = _padded(old.X, plain.shape[1])
+    old_X = _wider(old.X, plain.shape[1])
     together = _stacked([old_X[stay] if gone.any() else old_X, plain, old_X[gone]])
     if model.normalize:
         together = with_unit_rows(together)
     n_all = len(stay) + len(weight)
     old_weight = np.ones(old.X.shape[0]) if old.weight is None else old.weight
-    Y, removed_Y = outputs(sp.vstack([_wide(old.Y[stay], added_Y), added_Y], format="csr")), outputs(old.Y[gone])
+    Y = outputs(sp.vstack([_wider(sp.csr_array(old.Y[stay]), len(order)), _wider(added_Y, len(order))], format="csr"))
+    removed_Y = outputs(old.Y[gone])
     targets = EncodedTargets(new_kind, classes, Y, model.sparse_output_)
     if new_kind != "multilabel" and len(np.unique(targets.indices)) < 2:
         raise ValueError("only one class would be left; keep rows of at least two classes")
@@ -497,26 +498,19 @@ def _change_of(model: Any, old: _OldRows | None, X: Any, y: Any, sample_weight: 
 
 def in_order(Y: Any, order: Ints) -> Any:
     """An indicator of the old classes, and perhaps new ones, with a column for each class in the new order."""
-    wide = _wide(Y, order)
+    wide = _wider(sp.csr_array(Y), len(order))
     if np.array_equal(order, np.arange(len(order))):
         return wide
     return sp.csr_array(wide[:, order])
 
 
-def _wide(Y: Any, other: Any) -> Any:
-    """Y with as many columns as there are in `order`, or in another indicator."""
-    width = other.shape[1] if sp.issparse(other) else len(other)
-    Y = sp.csr_array(Y)
-    return sp.csr_array((Y.data, Y.indices, Y.indptr), shape=(Y.shape[0], max(width, Y.shape[1])))
-
-
-def _padded(X: Any, n_features: int) -> Any:
-    """Rows with further features, all zero."""
-    if X.shape[1] == n_features:
-        return X
-    if not sp.issparse(X):
-        raise ValueError(f"the rows have {X.shape[1]:,} features, but the new ones {n_features:,}")
-    return sp.csr_array((X.data, X.indices, X.indptr), shape=(X.shape[0], n_features))
+def _wider(matrix: Any, n_columns: int) -> Any:
+    """A matrix with further columns, all zero."""
+    if matrix.shape[1] == n_columns:
+        return matrix
+    if sp.issparse(matrix):
+        return sp.csr_array((matrix.data, matrix.indices, matrix.indptr), shape=(matrix.shape[0], n_columns))
+    return np.pad(matrix, ((0, 0), (0, n_columns - matrix.shape[1])))
 
 
 def _stacked(parts: list[Any]) -> Any:
@@ -697,6 +691,8 @@ def _updated(
     if ignored:
         raise ValueError(f"{ignored[0]} applies only to one-vs-all; leave it out")
     start = copy.copy(model)
+    if change.X.shape[1] != model.n_features_in_ and hasattr(model, "coef_"):
+        start.coef_, start.n_features_in_ = _wider(model.coef_, change.X.shape[1]), change.X.shape[1]
     if how["time_limit_s"] is not None or how["callback"] is not None:
         start.callback = (
             how["callback"] if how["time_limit_s"] is None else TimeLimit(how["time_limit_s"], how["callback"])
@@ -734,10 +730,11 @@ def _updated_labels(
     problem = new._problem(change.data)
     old_bounds = _bounds_of(new, model, change)
     duals = _duals_of(model, change, problem)
+    coef, intercept = _wider(model.coef_, problem.X.shape[1]), model.intercept_
     verdict = judge(
         problem,
-        model.coef_,
-        model.intercept_,
+        coef,
+        intercept,
         old_bounds,
         change.source,
         change.added,
@@ -767,11 +764,11 @@ def _updated_labels(
     known = np.maximum(change.source, 0)
     n_iter = np.where(change.source >= 0, np.atleast_1d(model.n_iter_)[known], 0)
     status = np.full(len(outcome), model.status_.value, dtype="<U16")
-    coef, intercept, pick = model.coef_, model.intercept_, change.source.copy()
+    pick = change.source.copy()
     solved = None
     if len(wanted):
         # Batches of the logistic loss have no start, and from zero they take an eighth of the CPU of Newton from one.
-        start = _start(coef, intercept, change.source[wanted], problem.X.shape[1])
+        start = _start(coef, intercept, change.source[wanted])
         start = None if model.loss == "logistic" and sp.issparse(problem.X) else start
         solved = _solve(new, problem.select(wanted), start, work, keep_duals=duals is not None, **how)
         done = ~np.isin(solved.status_by_label, (Status.TIME_LIMIT.value, Status.STOPPED.value))
@@ -789,7 +786,6 @@ def _updated_labels(
     if duals is not None:
         duals = _joined_duals(duals, verdict, change.source, None if solved is None else solved.duals, pick)
     bounds[outcome == LEFT, 1] = np.where(len(change.removed) > 0, 0.0, bounds[outcome == LEFT, 1])
-    coef = _padded(coef, problem.X.shape[1]) if sp.issparse(coef) else coef
     counts = np.asarray(change.targets.Y.sum(axis=0)).reshape(-1).astype(np.int64)
     if change.X is None:
         counts = counts + np.atleast_1d(model.label_counts_)[known] if model.kind_ != "binary" else counts
@@ -866,12 +862,11 @@ def _joined_duals(old: Any, verdict: Verdict, source: Ints, solved: Any, pick: I
     return _picked(duals, solved, np.where(is_solved, pick - old.shape[0] + len(pick), np.arange(len(pick))))
 
 
-def _start(coef: Any, intercept: npt.NDArray[Any], source: Ints, n_features: int) -> tuple[Any, Any]:
+def _start(coef: Any, intercept: npt.NDArray[Any], source: Ints) -> tuple[Any, Any]:
     """Weights to start from: those of the old labels, none for new ones."""
     places, known = np.maximum(source, 0), source >= 0
     weights = coef[places]
     if sp.issparse(coef):
-        weights = _padded(sp.csr_array(weights), n_features)
         lengths = np.where(known, np.diff(weights.indptr), 0)
         entries = np.repeat(known, np.diff(weights.indptr))
         parts = weights.data[entries], weights.indices[entries], np.append(0, np.cumsum(lengths))
@@ -917,9 +912,7 @@ def _solve(
 def _picked(old: Any, new: Any, pick: Ints) -> Any:
     """The rows `pick` of the old weights followed by the new ones."""
     if not sp.issparse(old):
-        wide = np.zeros((len(old), new.shape[1]), dtype=old.dtype)
-        wide[:, : old.shape[1]] = old
-        return np.vstack([wide, new])[pick]
+        return np.vstack([old, new])[pick]
     lengths = np.concatenate([np.diff(old.indptr), np.diff(new.indptr)])[pick].astype(np.int64)
     is_new = pick >= old.shape[0]
     place = pick - np.where(is_new, old.shape[0], 0)
@@ -931,7 +924,7 @@ def _picked(old: Any, new: Any, pick: Ints) -> Any:
         values = slice(matrix.indptr[place[first]], matrix.indptr[place[last - 1] + 1])
         data.append(matrix.data[values])
         indices.append(matrix.indices[values])
-    coef = sp.csr_array((len(pick), max(old.shape[1], new.shape[1])), dtype=old.dtype)
+    coef = sp.csr_array((len(pick), old.shape[1]), dtype=old.dtype)
     coef.data, coef.indices = np.concatenate(data), np.concatenate(indices)
     coef.indptr = np.append(0, np.cumsum(lengths)).astype(coef.indices.dtype)
     return coef
