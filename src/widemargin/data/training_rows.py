@@ -510,9 +510,10 @@ def _check_weights(weights: Any, n_rows: int) -> None:
 
 
 def _check_alike(X: Any, first: Any, path: str, first_path: str) -> None:
-    """An error unless rows have the width, type and format of the first ones."""
+    """An error unless rows have the type and format of the first ones, and their width or, if sparse, a larger one."""
+    grown = sp.issparse(X) and X.shape[1] > first.shape[1]  # by words that an update added
     for what, own, others in (
-        ("number of features", X.shape[1], first.shape[1]),
+        ("number of features", first.shape[1] if grown else X.shape[1], first.shape[1]),
         ("type", X.dtype, first.dtype),
         ("format", *("sparse" if sp.issparse(rows) else "dense" for rows in (X, first))),
     ):
@@ -525,7 +526,12 @@ def _check_alike(X: Any, first: Any, path: str, first_path: str) -> None:
 
 
 def _stacked(parts: list[Any]) -> Any:
-    return sp.csr_array(sp.vstack(parts, format="csr")) if sp.issparse(parts[0]) else np.concatenate(parts)
+    """Rows of several segments; those of earlier ones are zero in features that came later."""
+    if not sp.issparse(parts[0]):
+        return np.concatenate(parts)
+    width = max(part.shape[1] for part in parts)
+    wide = [sp.csr_array((part.data, part.indices, part.indptr), shape=(part.shape[0], width)) for part in parts]
+    return sp.csr_array(sp.vstack(wide, format="csr"))
 
 
 def _indicator(Y: Any) -> Any:

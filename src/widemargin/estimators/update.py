@@ -707,6 +707,8 @@ def _updated(
         old_rows=change.old_rows,
     )
     new.callback = model.callback
+    if getattr(model, "keeps_duals_", False):
+        new.keeps_duals_ = True
     distance = np.array([np.nan if facts["distance_bound"] is None else facts["distance_bound"]])
     outcome = np.array(
         [UNTOUCHED if len(change.added) + len(change.removed) == 0 else KEPT if facts["kept"] else SOLVED]

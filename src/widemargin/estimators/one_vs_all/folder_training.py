@@ -171,6 +171,8 @@ def train(
             "keep_duals requires rows that the model can find again; pass keep_rows=True (--keep-rows), or train on "
             "all rows of a store"
         )
+    if keep_duals and getattr(estimator, "init", None) in STARTS_OF_MANY_LABELS:
+        raise ValueError(f"keep_duals cannot be combined with init={estimator.init!r}; use init='auto'")
     if shard_size is not None and not isinstance(estimator, OneVsAllClassifier):
         raise ValueError("shard_size applies only to one-vs-all; leave it out")
     routed = {} if groups is None else {"groups": groups}
@@ -180,6 +182,8 @@ def train(
             if time_limit_s is not None:
                 callback = TimeLimit(time_limit_s, callback)
             model = clone(estimator).set_params(callback=callback).fit(dataset.X, dataset.targets, **routed)
+            if keep_duals:
+                model.keeps_duals_ = True  # for `save`
             model = _saved(model, estimator, dataset, out, record)
             work.remove()
         return model
