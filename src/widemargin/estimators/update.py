@@ -291,6 +291,7 @@ def update(
     target = out if out is not None else folder
     if target is not None and not dry_run:
         check_writable(target)
+    manifest = b"" if folder is None else _manifest(folder)
     fitted = load(folder) if folder is not None else model
     check_is_fitted(fitted)
     if target is not None:
@@ -307,17 +308,18 @@ def update(
         raise ValueError("extend_vocabulary requires a model of texts and new texts; leave it out")
     old = _old_rows(classifier, None if vectorizer is None else fitted[0], rows)
     change = _change_of(classifier, old, X, y, sample_weight, remove)
-    record = None if rows is not None else getattr(classifier, "rows_", None)
-    if row_ids is not None and (record is None or target is None):
-        raise ValueError("row_ids require a model folder that records its rows; leave them out")
+    record = None if rows is not None or target is None else getattr(classifier, "rows_", None)
+    record = _checked_record(record, change, remove, row_ids, purge)
     how: dict[str, Any] = {"executor": executor, "shard_size": shard_size, "time_limit_s": time_limit_s}
     how |= {"memory_limit_mb": memory_limit_mb, "callback": callback, "report": report}
     with contextlib.ExitStack() as stack:
         work = None
         if target is not None and not dry_run:
             _check_disk(Path(target), classifier, change)
-            identity = _identity(folder, classifier, change, extend_vocabulary)
+            identity = _identity(manifest, classifier, change, extend_vocabulary)
             work = stack.enter_context(WorkFolder.open(target, identity, restart=restart))
+            if folder is not None and _manifest(folder) != manifest:
+                raise WidemarginError(f"{folder} was changed by another process meanwhile; run the update again")
         new, outcome, distance = _updated(classifier, change, work, leave=leave, dry_run=dry_run, **how)
         stale = () if dry_run else _take_over(new, classifier, outcome, change)
         gaps = classifier.certificate_.relative_gap, new.certificate_.relative_gap
@@ -325,17 +327,15 @@ def update(
             len(change.added), len(change.removed), outcome, *gaps, distance, unknown_words=unknown, stale=stale
         )
         if dry_run:
-            return _with_vectorizer(new, fitted, vectorizer)
+            return _with_vectorizer(new, fitted, None if vectorizer is None else fitted[0])
         new.update_ = replace(new.update_, cpu_s=time.process_time() - cpu)
         new.updates_ = [*getattr(classifier, "updates_", []), new.update_.to_dict()]
         if record is not None and target is not None:
-            new.rows_ = _recorded(record, change, os.path.abspath(target), remove, row_ids, purge)
+            new.rows_ = _recorded(record, change, os.path.abspath(target), row_ids, purge)
             if hasattr(new, "duals_"):  # its columns are the stored rows
                 places, kept = new.rows_.live_numbers(), new.duals_
                 parts = kept.data, places.astype(kept.indices.dtype)[kept.indices], kept.indptr
                 new.duals_ = sp.csr_array(parts, shape=(kept.shape[0], new.rows_.n_stored))
-        elif purge:
-            raise ValueError("purge requires a model folder that keeps its rows; leave it out")
         updated = _with_vectorizer(new, fitted, vectorizer)
         if target is not None and work is not None:
             save(updated, target, index=_has_index(classifier))
@@ -597,7 +597,12 @@ def _check_disk(folder: Path, model: Any, change: _Change) -> None:
         )
 
 
-def _identity(folder: str | None, model: Any, change: _Change, extended: bool) -> dict[str, Any]:
+def _manifest(folder: str) -> bytes:
+    """The description of a model; it names the hash of every file."""
+    return (Path(folder) / MANIFEST).read_bytes()
+
+
+def _identity(manifest: bytes, model: Any, change: _Change, extended: bool) -> dict[str, Any]:
     """Everything that the bytes of the updated model depend on."""
     digest = hashlib.sha256()
     for rows in (change.added, change.removed):
@@ -605,11 +610,10 @@ def _identity(folder: str | None, model: Any, change: _Change, extended: bool) -
             add_matrix(digest, matrix)
     digest.update(json.dumps(change.targets.classes.tolist(), default=repr).encode())
     digest.update(change.old_rows.tobytes())
-    if folder is None:
-        for part in model._weight_arrays() if hasattr(model, "coef_") else ():
+    digest.update(manifest)
+    if not manifest and hasattr(model, "coef_"):  # a model in memory
+        for part in model._weight_arrays():
             digest.update(np.ascontiguousarray(part).data)
-    else:
-        digest.update((Path(folder) / MANIFEST).read_bytes())
     return {
         "kind": "update",
         "data": digest.hexdigest(),
@@ -621,17 +625,34 @@ def _identity(folder: str | None, model: Any, change: _Change, extended: bool) -
     }
 
 
+def _checked_record(
+    record: TrainingRows | None, change: _Change, remove: Any, row_ids: Sequence[str] | None, purge: bool
+) -> TrainingRows | None:
+    """The record of the old rows without the removed ones, in the order of the new classes; errors come before work."""
+    if record is None:
+        for name, value in (("row_ids", row_ids is not None), ("purge", purge)):
+            if value:
+                raise ValueError(f"{name} requires a model folder that records its rows; leave it out")
+        return None
+    if remove is not None and len(remove):
+        record = record.with_removed(record.numbers_of(remove))
+    if len(change.added):
+        record.check_new_ids(row_ids, len(change.added))
+    elif row_ids is not None:
+        raise ValueError("row_ids are for new rows, and there are none; leave them out")
+    if purge:
+        record.check_purge()
+    return replace(record, Y=in_order(record.Y, change.order))
+
+
 def _recorded(
-    record: TrainingRows, change: _Change, folder: str, remove: Any, row_ids: Sequence[str] | None, purge: bool
+    record: TrainingRows, change: _Change, folder: str, row_ids: Sequence[str] | None, purge: bool
 ) -> TrainingRows:
-    """The record of the rows after the update; new rows are written into the model folder."""
+    """The record of the rows after the update; stores that are kept, and new rows, are in the model folder."""
     for segment in record.segments:
         if segment.is_kept and not is_store(os.path.join(folder, segment.path)):
             copy_folder(Path(record.path_of(segment)), Path(folder, segment.path))
     record = replace(record, folder=folder)
-    if remove is not None and len(remove):
-        record = record.with_removed(record.numbers_of(remove))
-    record = replace(record, Y=in_order(record.Y, change.order))
     if len(change.added):
         segment = write_segment(folder, change.plain)
         Y = change.added.Y
@@ -640,8 +661,6 @@ def _recorded(
             Y = sp.csr_array(np.column_stack([~second, second]).astype(np.int8))
         weights = None if record.weights is None and (change.added.weight == 1.0).all() else change.added.weight
         record = record.with_appended(segment, Y, row_ids, weights)
-    elif row_ids is not None:
-        raise ValueError("row_ids are for new rows, and there are none; leave them out")
     return record.purged() if purge else record
 
 
@@ -705,6 +724,7 @@ def _updated(
         same_classes=change.same_classes,
         added=None,
         old_rows=change.old_rows,
+        fit=not dry_run,
     )
     new.callback = model.callback
     if getattr(model, "keeps_duals_", False):
@@ -713,7 +733,7 @@ def _updated(
     outcome = np.array(
         [UNTOUCHED if len(change.added) + len(change.removed) == 0 else KEPT if facts["kept"] else SOLVED]
     )
-    return (copy.copy(model) if dry_run else new), outcome, distance
+    return new, outcome, distance
 
 
 def _updated_labels(
