@@ -213,6 +213,7 @@ def update(
     time_limit_s: float | None = None,
     memory_limit_mb: float | None = None,
     restart: bool = False,
+    n_jobs: int | None = None,
     callback: Any = None,
     report: Callable[[str], None] | None = None,
 ) -> Any:
@@ -254,6 +255,8 @@ def update(
         as "solved".
     executor, shard_size, time_limit_s, memory_limit_mb, restart, report
         As in `train`, for updates of a folder.
+    n_jobs : int, optional
+        Threads for labels that are solved again; by default as the model says.
     callback : callable, optional
         Called with the progress; the update stops when it returns true.
 
@@ -311,7 +314,7 @@ def update(
     record = None if rows is not None or target is None else getattr(classifier, "rows_", None)
     record = _checked_record(record, change, remove, row_ids, purge)
     how: dict[str, Any] = {"executor": executor, "shard_size": shard_size, "time_limit_s": time_limit_s}
-    how |= {"memory_limit_mb": memory_limit_mb, "callback": callback, "report": report}
+    how |= {"memory_limit_mb": memory_limit_mb, "n_jobs": n_jobs, "callback": callback, "report": report}
     with contextlib.ExitStack() as stack:
         work = None
         if target is not None and not dry_run:
@@ -710,6 +713,7 @@ def _updated(
     if ignored:
         raise ValueError(f"{ignored[0]} applies only to one-vs-all; leave it out")
     start = copy.copy(model)
+    start.n_jobs = model.n_jobs if how["n_jobs"] is None else how["n_jobs"]
     if change.X.shape[1] != model.n_features_in_ and hasattr(model, "coef_"):
         start.coef_, start.n_features_in_ = _wider(model.coef_, change.X.shape[1]), change.X.shape[1]
     if how["time_limit_s"] is not None or how["callback"] is not None:
@@ -726,7 +730,7 @@ def _updated(
         old_rows=change.old_rows,
         fit=not dry_run,
     )
-    new.callback = model.callback
+    new.callback, new.n_jobs = model.callback, model.n_jobs
     if getattr(model, "keeps_duals_", False):
         new.keeps_duals_ = True
     distance = np.array([np.nan if facts["distance_bound"] is None else facts["distance_bound"]])
@@ -909,10 +913,14 @@ def _solve(
     shard_size: int | None,
     time_limit_s: float | None,
     memory_limit_mb: float | None,
+    n_jobs: int | None,
     callback: Any,
     report: Any,
 ) -> OneVsAllResult:
     """Solve labels from given weights, in memory or, in a folder and if there is much to do, in shards."""
+    if n_jobs is not None:
+        model = copy.copy(model)
+        model.n_jobs = n_jobs
     plan = model._planned(problem, start, keep_duals=keep_duals)
     asked = (executor, shard_size, time_limit_s, memory_limit_mb) != (None, None, None, None)
     if (
