@@ -103,6 +103,7 @@ SHAPES = {
         ROWS_3M | TOPICAL,
         shares=(0.233, 0.5, 1.0),  # from 0.4 million rows on
         n_labels=1000,
+        limit_mb=6000.0,  # one process encodes the 62 million labels of all rows and solves
     ),
 }
 SHARD_LABELS = 500  # labels per shard; frequencies are in random order

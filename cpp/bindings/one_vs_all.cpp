@@ -38,7 +38,7 @@ RecordTable solve_block(const Matrix &X, const OneVsAllTask &task, OutMatrix<T> 
         nb::gil_scoped_release release;
         const LabelBlock block = task.block();
         const bool keep = dual_rows != nullptr && dual_values != nullptr;
-        std::vector<std::vector<DualEntry>> duals(keep ? block.n_labels : 0);
+        std::vector<std::vector<RowDual>> duals(keep ? block.n_labels : 0);
         const BlockResult<T> out{coef.data(),   intercept.data(), bounds.data(),
                                  n_iter.data(), converged.data(), keep ? duals.data() : nullptr};
         records = with_loss(task.loss, [&](auto loss) {

@@ -53,9 +53,9 @@ struct DualArrays {
     GrowingArray<float> *values;
 
     // Returns their number.
-    int64_t append(const std::vector<DualEntry> &duals) const {
+    int64_t append(const std::vector<RowDual> &duals) const {
         if (rows == nullptr || values == nullptr) return 0;
-        for (const DualEntry &entry : duals) {
+        for (const RowDual &entry : duals) {
             rows->push(entry.row);
             values->push(entry.alpha);
         }

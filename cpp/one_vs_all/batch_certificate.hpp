@@ -137,7 +137,7 @@ class BatchCertificate {
 
     // α = 2 c max(0, 1 − y (s + t)), shrunk by side as in the bound.  Sets: the duals of the lane's label.
     void keep_duals(int lane, double negative_share, double positive_share) {
-        std::vector<DualEntry> &duals = labels_[lane].duals;
+        std::vector<RowDual> &duals = labels_[lane].duals;
         duals.clear();
         for (int64_t i = 0; i < store_.n_rows; ++i) {
             const bool positive = (signs_[i] >> lane) & 1u;

@@ -82,7 +82,7 @@ SideShares balanced_shares(const BinaryProblem<Matrix> &problem, const double *z
 }
 
 // A row with α > 0 in the dual point of a certificate.
-struct DualEntry {
+struct RowDual {
     int32_t row;
     float alpha;
 };
@@ -91,7 +91,7 @@ struct DualEntry {
 // receives α, without the zeros.
 template <class Loss, class Matrix>
 double dual_bound(const BinaryProblem<Matrix> &problem, const double *z, double *u,
-                  std::vector<DualEntry> *duals = nullptr) {
+                  std::vector<RowDual> *duals = nullptr) {
     const bool free = problem.free_intercept();
     const double shift = free ? optimal_shift<Loss>(problem, z) : 0.0;
     const SideShares shares = balanced_shares<Loss>(problem, z, shift);

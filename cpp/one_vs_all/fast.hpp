@@ -35,8 +35,8 @@ struct StoredLabel {
     double bounds[N_BOUNDS] = {};
     int64_t n_iter = 0;
     uint8_t converged = 0;
-    uint8_t plain = 0;             // finished by the plain Newton solver
-    std::vector<DualEntry> duals;  // of the lower bound, by row of X, ascending; empty unless they are kept
+    uint8_t plain = 0;           // finished by the plain Newton solver
+    std::vector<RowDual> duals;  // of the lower bound, by row of X, ascending; empty unless they are kept
 };
 
 class ModelWriter {
@@ -396,9 +396,8 @@ class FastOneVsAll {
         out.n_iter = done.n_iter;
         out.converged = 1;
         if (done.bounds.dual > 0) out.duals = done.duals;  // else the bound is that of α = 0
-        for (DualEntry &entry : out.duals) entry.row = static_cast<int32_t>(store_.row_id[entry.row]);
-        std::sort(out.duals.begin(), out.duals.end(),
-                  [](const DualEntry &a, const DualEntry &b) { return a.row < b.row; });
+        for (RowDual &entry : out.duals) entry.row = static_cast<int32_t>(store_.row_id[entry.row]);
+        std::sort(out.duals.begin(), out.duals.end(), [](const RowDual &a, const RowDual &b) { return a.row < b.row; });
     }
 
     // Truncated Newton in double precision on one label.
@@ -413,7 +412,7 @@ class FastOneVsAll {
         const LabelBlock one = labels_.one(j);
         const OneVsAllOptions options = fallback_options(options_);
         const OneVsAllSolver<Matrix, SquaredHinge> solver(X_, one, options);
-        std::vector<DualEntry> *duals = shared_.keep_duals ? &out.duals : nullptr;
+        std::vector<RowDual> *duals = shared_.keep_duals ? &out.duals : nullptr;
         solver.solve({coef.data(), &intercept, out.bounds, &out.n_iter, &out.converged, duals});
         if (sizeof(T) > sizeof(float)) certify_rounded(one, options, coef, intercept, out);
         for (int64_t k = 0; k < X_.n_cols; ++k) {
@@ -436,7 +435,7 @@ class FastOneVsAll {
         int64_t no_steps = 0;
         uint8_t ignored = 0;
         const OneVsAllSolver<Matrix, SquaredHinge> solver(X_, one, options);
-        std::vector<DualEntry> duals;
+        std::vector<RowDual> duals;
         solver.solve({coef.data(), &intercept, out.bounds, &no_steps, &ignored, shared_.keep_duals ? &duals : nullptr});
         // Pruning happened before: keeps what is known about the weights before it, and the better lower bound.
         out.bounds[PRUNED_SHARE] = share;

@@ -58,11 +58,11 @@ struct Candidate {
     LabelProblem label;
     LabelWeights weights;
     int64_t n_iter = 0;
-    bool whole = false;            // to be solved on all rows at once
-    bool carried = false;          // `weights` hold a given start
-    bool solved = false;           // `weights` were found on all rows and have yet to be checked
-    bool stuck = false;            // float32 steps did not converge
-    std::vector<DualEntry> duals;  // of its certificate, by position in the row store, if they are kept
+    bool whole = false;          // to be solved on all rows at once
+    bool carried = false;        // `weights` hold a given start
+    bool solved = false;         // `weights` were found on all rows and have yet to be checked
+    bool stuck = false;          // float32 steps did not converge
+    std::vector<RowDual> duals;  // of its certificate, by position in the row store, if they are kept
 };
 
 // Builds the problem of one label: its positives in the order of the row store, the scale of the stopping rule in

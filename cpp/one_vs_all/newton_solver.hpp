@@ -83,12 +83,12 @@ struct LabelRecord {
 // Where the results go; coef and intercept hold the start when the solver is called.
 template <typename T>
 struct BlockResult {
-    T *coef;                                  // (n_labels, n_cols)
-    T *intercept;                             // (n_labels,)
-    double *bounds;                           // (n_labels, N_BOUNDS)
-    int64_t *n_iter;                          // (n_labels,)
-    uint8_t *converged;                       // (n_labels,) an Ending
-    std::vector<DualEntry> *duals = nullptr;  // (n_labels,) the dual points of the bounds, unless null
+    T *coef;                                // (n_labels, n_cols)
+    T *intercept;                           // (n_labels,)
+    double *bounds;                         // (n_labels, N_BOUNDS)
+    int64_t *n_iter;                        // (n_labels,)
+    uint8_t *converged;                     // (n_labels,) an Ending
+    std::vector<RowDual> *duals = nullptr;  // (n_labels,) the dual points of the bounds, unless null
 };
 
 template <class Matrix, class Loss>
@@ -222,7 +222,7 @@ class OneVsAllSolver {
         // The lower bound comes from the weights before rounding and pruning: any weights give a valid bound, and these
         // give the best. A one-sided label has no feasible dual point except zero.
         BinaryObjective<Matrix, Loss>(problem, work.objective).move_to(work.v.data());
-        std::vector<DualEntry> *duals = out.duals == nullptr ? nullptr : out.duals + j;
+        std::vector<RowDual> *duals = out.duals == nullptr ? nullptr : out.duals + j;
         bounds[DUAL] =
             one_sided ? 0.0 : dual_bound<Loss>(problem, work.objective.z.data(), work.newton.H_search.data(), duals);
         round_to_stored(j, work, out);

@@ -63,7 +63,7 @@ struct FinishedLabel {
     LabelBounds bounds;
     int64_t n_iter = 0;
     bool accepted = false;
-    std::vector<DualEntry> duals;  // of its certificate, if they are kept
+    std::vector<RowDual> duals;  // of its certificate, if they are kept
 };
 
 class LabelScheduler {

@@ -79,8 +79,8 @@ class SparseCertificate {
     }
 
     // The dual point of the last valid evaluation, by position in the row store.
-    std::vector<DualEntry> duals() const {
-        std::vector<DualEntry> out;
+    std::vector<RowDual> duals() const {
+        std::vector<RowDual> out;
         for (const ActiveRow &row : active_) {
             out.push_back({static_cast<int32_t>(row.view.row), static_cast<float>(std::abs(row.signed_alpha))});
         }

@@ -383,6 +383,9 @@ OPTIONS: list[Option] = [
     Option("keep_rows", "--keep-rows", bool, "Keep a copy of the training rows in the model folder, so that the model "
            "can be updated. Without it, a model that was trained on a store records where the store is.", "train",
            False, panel=DATA),
+    Option("keep_duals", "--keep-duals", bool, "Keep the dual variables in the model folder as well, so that updates "
+           "solve fewer labels again, above all when rows are removed. This requires --keep-rows or a store.", "train",
+           False, panel=DATA),
     Option("row_ids", "--row-ids", Path, "File with an id for each row, one per line; rows can later be removed by "
            "their ids. This requires --keep-rows or a store.", "train", panel=DATA, metavar="FILE"),
     Option("row_ids", "--row-ids", Path, "File with an id for each new row, one per line; needed if the model records "

@@ -57,7 +57,7 @@ def run(given: Given) -> None:
         estimator.set_params(callback=callback)
         how: dict[str, Any] = {"executor": executor_of(given), "memory_limit_mb": given.memory_limit}
         how |= {"shard_size": given.shard_size, "restart": given.restart, "report": console.print_note}
-        how |= {"keep_rows": given.keep_rows}
+        how |= {"keep_rows": given.keep_rows, "keep_duals": given.keep_duals}
         fitted = train(estimator, dataset, given.out, **how, groups=groups if _chooses(estimator, groups) else None)
     model = fitted if dataset.text is None else fitted[-1]
     if given.calibrate is not None:

@@ -322,11 +322,8 @@ class TrainingRows:
             raise ValueError(
                 f"the labels of the new rows must have the shape {(segment.n_rows, self.Y.shape[1])}; got {new.shape}"
             )
-        if (ids is None) != (self.row_ids is None):
-            problem = "have ids, but the new rows have none" if ids is None else "have no ids, but the new rows have"
-            remedy = "give an id for each new row" if ids is None else "leave the ids out, or train with row_ids"
-            raise WidemarginError(f"the training rows of the model {problem}; {remedy}")
-        names = None if ids is None or self.row_ids is None else [*self.row_ids, *self._new_ids(ids, segment.n_rows)]
+        self.check_new_ids(ids, segment.n_rows)
+        names = None if ids is None or self.row_ids is None else [*self.row_ids, *ids]
         self._check_fits(segment)
         both: Floats | None = None
         if weights is not None or self.weights is not None:
@@ -342,8 +339,14 @@ class TrainingRows:
             weights=both,
         )
 
-    def _new_ids(self, ids: Sequence[str], n_rows: int) -> list[str]:
-        """Ids of new rows, checked."""
+    def check_new_ids(self, ids: Sequence[str] | None, n_rows: int) -> None:
+        """An error unless `with_appended` can take these ids of new rows; None for rows without ids."""
+        if (ids is None) != (self.row_ids is None):
+            problem = "have ids, but the new rows have none" if ids is None else "have no ids, but the new rows have"
+            remedy = "give an id for each new row" if ids is None else "leave the ids out, or train with row_ids"
+            raise WidemarginError(f"the training rows of the model {problem}; {remedy}")
+        if ids is None:
+            return
         names, removed = list(ids), set(self.removed.tolist())
         check_row_ids(names, n_rows)
         for name in names:
@@ -353,7 +356,6 @@ class TrainingRows:
                     f"the model already has a training row with the id {name!r:.100}; remove that row first, or leave "
                     "the new one out"
                 )
-        return names
 
     def _check_fits(self, segment: Segment) -> None:
         """An error unless the rows of a new segment are of the type and width of the others that are there."""
@@ -398,6 +400,7 @@ class TrainingRows:
         WidemarginError
             A removed row is in a store outside the model folder, which is never rewritten.
         """
+        self.check_purge()
         if not len(self.removed):
             return self
         live, segments, start = self.live_numbers(), [], 0
@@ -405,14 +408,8 @@ class TrainingRows:
             some = list(run)
             end = start + sum(segment.n_rows for segment in some)
             n_live = int(np.searchsorted(live, end) - np.searchsorted(live, start))
-            if n_live == end - start:
+            if n_live == end - start or not kept:
                 segments += some
-            elif not kept:
-                raise WidemarginError(
-                    f"removed rows are in {', '.join(segment.path for segment in some)}, which is outside the model "
-                    "folder and is never rewritten; delete that store yourself, and train with keep_rows for a model "
-                    "that can delete rows"
-                )
             elif n_live:
                 segments.append(self._rewritten(some, live[(live >= start) & (live < end)] - start))
             start = end
@@ -424,6 +421,17 @@ class TrainingRows:
             row_ids=None if self.row_ids is None else [self.row_ids[number] for number in live.tolist()],
             weights=None if self.weights is None else np.asarray(self.weights)[live],
         )
+
+    def check_purge(self) -> None:
+        """An error if `purged` would have to rewrite a store outside the model folder."""
+        ends = np.cumsum([segment.n_rows for segment in self.segments])
+        places = np.searchsorted(ends, self.removed, side="right")
+        outside = [self.segments[place].path for place in np.unique(places) if not self.segments[place].is_kept]
+        if outside:
+            raise WidemarginError(
+                f"removed rows are in {', '.join(outside)}, which is outside the model folder and is never rewritten; "
+                "delete that store yourself, and train with keep_rows for a model that can delete rows"
+            )
 
     def _rewritten(self, segments: list[Segment], live: Ints) -> Segment:
         """One kept segment with the live rows of several."""
@@ -510,9 +518,10 @@ def _check_weights(weights: Any, n_rows: int) -> None:
 
 
 def _check_alike(X: Any, first: Any, path: str, first_path: str) -> None:
-    """An error unless rows have the width, type and format of the first ones."""
+    """An error unless rows have the type and format of the first ones, and their width or, if sparse, a larger one."""
+    grown = sp.issparse(X) and X.shape[1] > first.shape[1]  # by words that an update added
     for what, own, others in (
-        ("number of features", X.shape[1], first.shape[1]),
+        ("number of features", first.shape[1] if grown else X.shape[1], first.shape[1]),
         ("type", X.dtype, first.dtype),
         ("format", *("sparse" if sp.issparse(rows) else "dense" for rows in (X, first))),
     ):
@@ -525,7 +534,12 @@ def _check_alike(X: Any, first: Any, path: str, first_path: str) -> None:
 
 
 def _stacked(parts: list[Any]) -> Any:
-    return sp.csr_array(sp.vstack(parts, format="csr")) if sp.issparse(parts[0]) else np.concatenate(parts)
+    """Rows of several segments; those of earlier ones are zero in features that came later."""
+    if not sp.issparse(parts[0]):
+        return np.concatenate(parts)
+    width = max(part.shape[1] for part in parts)
+    wide = [sp.csr_array((part.data, part.indices, part.indptr), shape=(part.shape[0], width)) for part in parts]
+    return sp.csr_array(sp.vstack(wide, format="csr"))
 
 
 def _indicator(Y: Any) -> Any:

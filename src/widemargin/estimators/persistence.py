@@ -78,6 +78,7 @@ CALIBRATION = "calibration_"  # prefix of the names of a calibration's arrays
 DECISION_THRESHOLDS = "decision_thresholds"
 IDF = "text_idf"  # name of a vectoriser's array
 LABEL_BOUNDS = "label_bounds"
+JOINT_DUALS = "joint_"  # prefix of the names of the arrays of a joint family's dual point
 ROW_LABELS, ROWS_REMOVED, ROW_WEIGHTS, DUALS = "row_labels", "rows_removed", "row_weights", "duals"
 UPDATE_COUNTS = ("added", "removed", "labels_untouched", "labels_kept", "labels_solved", "labels_new")
 UPDATE_NUMBERS = ("cpu_s", "gap_before", "gap_after")
@@ -528,6 +529,8 @@ def _rows_state(model: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, A
     arrays |= {ROW_LABELS: rows.Y, ROWS_REMOVED: rows.removed}
     arrays |= {} if rows.weights is None else {ROW_WEIGHTS: rows.weights}
     arrays |= {DUALS: model.duals_} if hasattr(model, "duals_") else {}
+    if getattr(model, "keeps_duals_", False):
+        arrays |= {JOINT_DUALS + name: array for name, array in model._kept_duals().items()}
     attributes["rows"] = [vars(segment).copy() for segment in rows.segments]
     kept = [segment for segment in rows.segments if segment.is_kept]
     parts |= {"row_ids": rows.row_ids, "stores": {segment.path: rows.path_of(segment) for segment in kept}}
@@ -559,6 +562,13 @@ def _restore_rows(model: Any, state: ModelState) -> None:
         model.duals_ = checked_matrix(state.arrays[DUALS], DUALS, shape)
         if not sp.issparse(model.duals_) or model.duals_.dtype != np.float32:
             raise ValueError("duals must be a CSR array of float32")
+    n_prefix = len(JOINT_DUALS)
+    joint = {name[n_prefix:]: array for name, array in state.arrays.items() if name.startswith(JOINT_DUALS)}
+    if joint:
+        if not hasattr(model, "_restore_duals"):
+            raise ValueError("the model has dual variables of another family")
+        model._restore_duals(joint)
+        model.keeps_duals_ = True
 
 
 def _checked_list(value: Any, name: str) -> list[Any]:

@@ -25,7 +25,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +35,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from widemargin import __version__, _core
 from widemargin.data.normalize import with_unit_rows
+from widemargin.data.store import is_store
 from widemargin.data.training_rows import TrainingRows, write_segment
 from widemargin.estimators.one_vs_all.classifier import OneVsAllClassifier
 from widemargin.estimators.one_vs_all.folder_training import add_matrix, is_large, write_rows
@@ -45,7 +46,8 @@ from widemargin.estimators.text import TextPipeline
 from widemargin.estimators.training import TrainingData
 from widemargin.estimators.update_joint import update_joint
 from widemargin.exceptions import TrainingInterrupted, WidemarginError
-from widemargin.labels.encoding import EncodedTargets, LabelEncoding, encode_targets, listed
+from widemargin.files import copy_folder
+from widemargin.labels.encoding import EncodedTargets, LabelEncoding, TargetKind, encode_targets, listed
 from widemargin.model_io import check_writable, folder_size
 from widemargin.model_io.state import MANIFEST
 from widemargin.parallel import as_executor
@@ -138,6 +140,14 @@ class Update:
         }
 
 
+class _OldRows(NamedTuple):
+    """The rows of a model before normalisation, with a column for each class, and their weights if they have any."""
+
+    X: Any
+    Y: Any
+    weight: Floats | None
+
+
 @dataclass(frozen=True)
 class _Change:
     """A model's data after an update, and how they differ from those before.
@@ -203,6 +213,7 @@ def update(
     time_limit_s: float | None = None,
     memory_limit_mb: float | None = None,
     restart: bool = False,
+    n_jobs: int | None = None,
     callback: Any = None,
     report: Callable[[str], None] | None = None,
 ) -> Any:
@@ -244,6 +255,8 @@ def update(
         as "solved".
     executor, shard_size, time_limit_s, memory_limit_mb, restart, report
         As in `train`, for updates of a folder.
+    n_jobs : int, optional
+        Threads for labels that are solved again; by default as the model says.
     callback : callable, optional
         Called with the progress; the update stops when it returns true.
 
@@ -281,6 +294,7 @@ def update(
     target = out if out is not None else folder
     if target is not None and not dry_run:
         check_writable(target)
+    manifest = b"" if folder is None else _manifest(folder)
     fitted = load(folder) if folder is not None else model
     check_is_fitted(fitted)
     if target is not None:
@@ -295,19 +309,20 @@ def update(
         X = vectorizer.transform(texts)
     elif extend_vocabulary:
         raise ValueError("extend_vocabulary requires a model of texts and new texts; leave it out")
-    old = _old_rows(classifier, vectorizer, rows)
+    old = _old_rows(classifier, None if vectorizer is None else fitted[0], rows)
     change = _change_of(classifier, old, X, y, sample_weight, remove)
-    record = None if rows is not None else getattr(classifier, "rows_", None)
-    if row_ids is not None and (record is None or target is None):
-        raise ValueError("row_ids require a model folder that records its rows; leave them out")
+    record = None if rows is not None or target is None else getattr(classifier, "rows_", None)
+    record = _checked_record(record, change, remove, row_ids, purge)
     how: dict[str, Any] = {"executor": executor, "shard_size": shard_size, "time_limit_s": time_limit_s}
-    how |= {"memory_limit_mb": memory_limit_mb, "callback": callback, "report": report}
+    how |= {"memory_limit_mb": memory_limit_mb, "n_jobs": n_jobs, "callback": callback, "report": report}
     with contextlib.ExitStack() as stack:
         work = None
         if target is not None and not dry_run:
             _check_disk(Path(target), classifier, change)
-            identity = _identity(folder, classifier, change, extend_vocabulary)
+            identity = _identity(manifest, classifier, change, extend_vocabulary)
             work = stack.enter_context(WorkFolder.open(target, identity, restart=restart))
+            if folder is not None and _manifest(folder) != manifest:
+                raise WidemarginError(f"{folder} was changed by another process meanwhile; run the update again")
         new, outcome, distance = _updated(classifier, change, work, leave=leave, dry_run=dry_run, **how)
         stale = () if dry_run else _take_over(new, classifier, outcome, change)
         gaps = classifier.certificate_.relative_gap, new.certificate_.relative_gap
@@ -315,17 +330,15 @@ def update(
             len(change.added), len(change.removed), outcome, *gaps, distance, unknown_words=unknown, stale=stale
         )
         if dry_run:
-            return _with_vectorizer(new, fitted, vectorizer)
+            return _with_vectorizer(new, fitted, None if vectorizer is None else fitted[0])
         new.update_ = replace(new.update_, cpu_s=time.process_time() - cpu)
         new.updates_ = [*getattr(classifier, "updates_", []), new.update_.to_dict()]
         if record is not None and target is not None:
-            new.rows_ = _recorded(record, change, os.path.abspath(target), remove, row_ids, purge)
+            new.rows_ = _recorded(record, change, os.path.abspath(target), row_ids, purge)
             if hasattr(new, "duals_"):  # its columns are the stored rows
                 places, kept = new.rows_.live_numbers(), new.duals_
                 parts = kept.data, places.astype(kept.indices.dtype)[kept.indices], kept.indptr
                 new.duals_ = sp.csr_array(parts, shape=(kept.shape[0], new.rows_.n_stored))
-        elif purge:
-            raise ValueError("purge requires a model folder that keeps its rows; leave it out")
         updated = _with_vectorizer(new, fitted, vectorizer)
         if target is not None and work is not None:
             save(updated, target, index=_has_index(classifier))
@@ -372,7 +385,7 @@ def _with_words(vectorizer: Any, texts: list[str], extend: bool, n_old: int) -> 
     return restored_vectorizer(stored_options(vectorizer), terms, idf), 0
 
 
-def _old_rows(model: Any, vectorizer: Any, rows: Any) -> Rows | None:
+def _old_rows(model: Any, vectorizer: Any, rows: Any) -> _OldRows | None:
     """The rows of the model before normalisation, with a column for each class: given, recorded, or None."""
     if rows is None:
         record: TrainingRows | None = getattr(model, "rows_", None)
@@ -396,7 +409,7 @@ def _old_rows(model: Any, vectorizer: Any, rows: Any) -> Rows | None:
             f"the model was trained on {model.n_samples_fit_:,} rows with other labels than the {X.shape[0]:,} rows "
             "given; pass the rows of its last training or update"
         )
-    return Rows(X, sp.csr_array(Y), weight)
+    return _OldRows(X, sp.csr_array(Y), weight)
 
 
 def _checked(model: Any, X: Any) -> Any:
@@ -408,13 +421,15 @@ def _checked(model: Any, X: Any) -> Any:
     return plain._check_rows(X)
 
 
-def _change_of(model: Any, old: Rows | None, X: Any, y: Any, sample_weight: Any, remove: Any) -> _Change:
+def _change_of(model: Any, old: _OldRows | None, X: Any, y: Any, sample_weight: Any, remove: Any) -> _Change:
     """The rows after the update, and the difference."""
-    kind, n_old_classes, encoding = model.kind_, len(model.classes_), model._encoding()
+    kind: TargetKind = model.kind_
+    n_old_classes, encoding, new_names = len(model.classes_), model._encoding(), list[Any]()
+    plain: Any
     if X is None:
         width, sparse = (model.n_features_in_, True) if old is None else (old.X.shape[1], sp.issparse(old.X))
         plain = sp.csr_array((0, width), dtype=np.float32) if sparse else np.empty((0, width), dtype=np.float32)
-        added_Y, new_names = sp.csr_array((0, n_old_classes), dtype=np.int8), []
+        added_Y = sp.csr_array((0, n_old_classes), dtype=np.int8)
     else:
         if y is None:
             raise ValueError("new rows need labels; pass y")
@@ -436,7 +451,7 @@ def _change_of(model: Any, old: Rows | None, X: Any, y: Any, sample_weight: Any,
     source = np.where(order < n_old_classes, order, -1)
     if kind == "binary":
         source = np.full(len(classes), -1) if grown else np.zeros(1, dtype=np.int64)
-    new_kind = "multiclass" if grown else kind
+    new_kind: TargetKind = "multiclass" if grown else kind
 
     def outputs(Y: Any) -> Any:
         """Labels in the columns of the outputs."""
@@ -454,17 +469,18 @@ def _change_of(model: Any, old: Rows | None, X: Any, y: Any, sample_weight: Any,
         added = Rows(added_X, targets.Y, weight)
         nothing = Rows(added_X[:0], targets.Y[:0], weight[:0])
         return _Change(None, None, targets, added, nothing, source, order, np.full(len(weight), -1), plain)
-    gone = np.zeros(len(old), dtype=bool)
+    gone = np.zeros(old.X.shape[0], dtype=bool)
     if remove is not None:
-        gone[_places(model, remove, len(old))] = True
+        gone[_places(model, remove, old.X.shape[0])] = True
     stay = np.flatnonzero(~gone)
-    old_X = _padded(old.X, plain.shape[1])
+    old_X = _wider(old.X, plain.shape[1])
     together = _stacked([old_X[stay] if gone.any() else old_X, plain, old_X[gone]])
     if model.normalize:
         together = with_unit_rows(together)
     n_all = len(stay) + len(weight)
-    old_weight = np.ones(len(old)) if old.weight is None else old.weight
-    Y, removed_Y = outputs(sp.vstack([_wide(old.Y[stay], added_Y), added_Y], format="csr")), outputs(old.Y[gone])
+    old_weight = np.ones(old.X.shape[0]) if old.weight is None else old.weight
+    Y = outputs(sp.vstack([_wider(sp.csr_array(old.Y[stay]), len(order)), _wider(added_Y, len(order))], format="csr"))
+    removed_Y = outputs(old.Y[gone])
     targets = EncodedTargets(new_kind, classes, Y, model.sparse_output_)
     if new_kind != "multilabel" and len(np.unique(targets.indices)) < 2:
         raise ValueError("only one class would be left; keep rows of at least two classes")
@@ -485,26 +501,19 @@ def _change_of(model: Any, old: Rows | None, X: Any, y: Any, sample_weight: Any,
 
 def in_order(Y: Any, order: Ints) -> Any:
     """An indicator of the old classes, and perhaps new ones, with a column for each class in the new order."""
-    wide = _wide(Y, order)
+    wide = _wider(sp.csr_array(Y), len(order))
     if np.array_equal(order, np.arange(len(order))):
         return wide
     return sp.csr_array(wide[:, order])
 
 
-def _wide(Y: Any, other: Any) -> Any:
-    """Y with as many columns as there are in `order`, or in another indicator."""
-    width = other.shape[1] if sp.issparse(other) else len(other)
-    Y = sp.csr_array(Y)
-    return sp.csr_array((Y.data, Y.indices, Y.indptr), shape=(Y.shape[0], max(width, Y.shape[1])))
-
-
-def _padded(X: Any, n_features: int) -> Any:
-    """Rows with further features, all zero."""
-    if X.shape[1] == n_features:
-        return X
-    if not sp.issparse(X):
-        raise ValueError(f"the rows have {X.shape[1]:,} features, but the new ones {n_features:,}")
-    return sp.csr_array((X.data, X.indices, X.indptr), shape=(X.shape[0], n_features))
+def _wider(matrix: Any, n_columns: int) -> Any:
+    """A matrix with further columns, all zero."""
+    if matrix.shape[1] == n_columns:
+        return matrix
+    if sp.issparse(matrix):
+        return sp.csr_array((matrix.data, matrix.indices, matrix.indptr), shape=(matrix.shape[0], n_columns))
+    return np.pad(matrix, ((0, 0), (0, n_columns - matrix.shape[1])))
 
 
 def _stacked(parts: list[Any]) -> Any:
@@ -591,7 +600,12 @@ def _check_disk(folder: Path, model: Any, change: _Change) -> None:
         )
 
 
-def _identity(folder: str | None, model: Any, change: _Change, extended: bool) -> dict[str, Any]:
+def _manifest(folder: str) -> bytes:
+    """The description of a model; it names the hash of every file."""
+    return (Path(folder) / MANIFEST).read_bytes()
+
+
+def _identity(manifest: bytes, model: Any, change: _Change, extended: bool) -> dict[str, Any]:
     """Everything that the bytes of the updated model depend on."""
     digest = hashlib.sha256()
     for rows in (change.added, change.removed):
@@ -599,11 +613,10 @@ def _identity(folder: str | None, model: Any, change: _Change, extended: bool) -
             add_matrix(digest, matrix)
     digest.update(json.dumps(change.targets.classes.tolist(), default=repr).encode())
     digest.update(change.old_rows.tobytes())
-    if folder is None:
-        for part in model._weight_arrays() if hasattr(model, "coef_") else ():
+    digest.update(manifest)
+    if not manifest and hasattr(model, "coef_"):  # a model in memory
+        for part in model._weight_arrays():
             digest.update(np.ascontiguousarray(part).data)
-    else:
-        digest.update((Path(folder) / MANIFEST).read_bytes())
     return {
         "kind": "update",
         "data": digest.hexdigest(),
@@ -615,24 +628,42 @@ def _identity(folder: str | None, model: Any, change: _Change, extended: bool) -
     }
 
 
-def _recorded(
-    record: TrainingRows, change: _Change, folder: str, remove: Any, row_ids: Sequence[str] | None, purge: bool
-) -> TrainingRows:
-    """The record of the rows after the update; new rows are written into the model folder."""
-    moved = record.folder is not None and os.path.abspath(record.folder) != folder
+def _checked_record(
+    record: TrainingRows | None, change: _Change, remove: Any, row_ids: Sequence[str] | None, purge: bool
+) -> TrainingRows | None:
+    """The record of the old rows without the removed ones, in the order of the new classes; errors come before work."""
+    if record is None:
+        for name, value in (("row_ids", row_ids is not None), ("purge", purge)):
+            if value:
+                raise ValueError(f"{name} requires a model folder that records its rows; leave it out")
+        return None
     if remove is not None and len(remove):
         record = record.with_removed(record.numbers_of(remove))
-    record = replace(record, Y=in_order(record.Y, change.order))
     if len(change.added):
-        segment = write_segment(record.folder if moved and record.folder else folder, change.plain)
+        record.check_new_ids(row_ids, len(change.added))
+    elif row_ids is not None:
+        raise ValueError("row_ids are for new rows, and there are none; leave them out")
+    if purge:
+        record.check_purge()
+    return replace(record, Y=in_order(record.Y, change.order))
+
+
+def _recorded(
+    record: TrainingRows, change: _Change, folder: str, row_ids: Sequence[str] | None, purge: bool
+) -> TrainingRows:
+    """The record of the rows after the update; stores that are kept, and new rows, are in the model folder."""
+    for segment in record.segments:
+        if segment.is_kept and not is_store(os.path.join(folder, segment.path)):
+            copy_folder(Path(record.path_of(segment)), Path(folder, segment.path))
+    record = replace(record, folder=folder)
+    if len(change.added):
+        segment = write_segment(folder, change.plain)
         Y = change.added.Y
         if change.targets.kind == "binary":
             second = np.diff(Y.indptr) > 0
             Y = sp.csr_array(np.column_stack([~second, second]).astype(np.int8))
         weights = None if record.weights is None and (change.added.weight == 1.0).all() else change.added.weight
         record = record.with_appended(segment, Y, row_ids, weights)
-    elif row_ids is not None:
-        raise ValueError("row_ids are for new rows, and there are none; leave them out")
     return record.purged() if purge else record
 
 
@@ -682,6 +713,9 @@ def _updated(
     if ignored:
         raise ValueError(f"{ignored[0]} applies only to one-vs-all; leave it out")
     start = copy.copy(model)
+    start.n_jobs = model.n_jobs if how["n_jobs"] is None else how["n_jobs"]
+    if change.X.shape[1] != model.n_features_in_ and hasattr(model, "coef_"):
+        start.coef_, start.n_features_in_ = _wider(model.coef_, change.X.shape[1]), change.X.shape[1]
     if how["time_limit_s"] is not None or how["callback"] is not None:
         start.callback = (
             how["callback"] if how["time_limit_s"] is None else TimeLimit(how["time_limit_s"], how["callback"])
@@ -694,13 +728,16 @@ def _updated(
         same_classes=change.same_classes,
         added=None,
         old_rows=change.old_rows,
+        fit=not dry_run,
     )
-    new.callback = model.callback
+    new.callback, new.n_jobs = model.callback, model.n_jobs
+    if getattr(model, "keeps_duals_", False):
+        new.keeps_duals_ = True
     distance = np.array([np.nan if facts["distance_bound"] is None else facts["distance_bound"]])
     outcome = np.array(
         [UNTOUCHED if len(change.added) + len(change.removed) == 0 else KEPT if facts["kept"] else SOLVED]
     )
-    return (copy.copy(model) if dry_run else new), outcome, distance
+    return new, outcome, distance
 
 
 def _updated_labels(
@@ -719,10 +756,11 @@ def _updated_labels(
     problem = new._problem(change.data)
     old_bounds = _bounds_of(new, model, change)
     duals = _duals_of(model, change, problem)
+    coef, intercept = _wider(model.coef_, problem.X.shape[1]), model.intercept_
     verdict = judge(
         problem,
-        model.coef_,
-        model.intercept_,
+        coef,
+        intercept,
         old_bounds,
         change.source,
         change.added,
@@ -752,10 +790,12 @@ def _updated_labels(
     known = np.maximum(change.source, 0)
     n_iter = np.where(change.source >= 0, np.atleast_1d(model.n_iter_)[known], 0)
     status = np.full(len(outcome), model.status_.value, dtype="<U16")
-    coef, intercept, pick = model.coef_, model.intercept_, change.source.copy()
+    pick = change.source.copy()
     solved = None
     if len(wanted):
-        start = _start(coef, intercept, change.source[wanted], problem.X.shape[1])
+        # Batches of the logistic loss have no start, and from zero they take an eighth of the CPU of Newton from one.
+        start = _start(coef, intercept, change.source[wanted])
+        start = None if model.loss == "logistic" and sp.issparse(problem.X) else start
         solved = _solve(new, problem.select(wanted), start, work, keep_duals=duals is not None, **how)
         done = ~np.isin(solved.status_by_label, (Status.TIME_LIMIT.value, Status.STOPPED.value))
         finished = wanted[done]
@@ -772,7 +812,6 @@ def _updated_labels(
     if duals is not None:
         duals = _joined_duals(duals, verdict, change.source, None if solved is None else solved.duals, pick)
     bounds[outcome == LEFT, 1] = np.where(len(change.removed) > 0, 0.0, bounds[outcome == LEFT, 1])
-    coef = _padded(coef, problem.X.shape[1]) if sp.issparse(coef) else coef
     counts = np.asarray(change.targets.Y.sum(axis=0)).reshape(-1).astype(np.int64)
     if change.X is None:
         counts = counts + np.atleast_1d(model.label_counts_)[known] if model.kind_ != "binary" else counts
@@ -785,7 +824,8 @@ def _updated_labels(
             new.label_counts_ + in_order(sp.csr_array(model.label_counts_[None]), change.order).toarray()[0]
         )
         new.n_samples_fit_ += model.n_samples_fit_
-    vars(new).update({name: getattr(model, name) for name in ("C", "rank_scale", "warm_start", "callback")})
+    for name in ("C", "rank_scale", "warm_start", "callback"):
+        setattr(new, name, getattr(model, name))
     return new, outcome
 
 
@@ -838,7 +878,7 @@ def _duals_of(model: OneVsAllClassifier, change: _Change, problem: Problem) -> A
 
 
 def _joined_duals(old: Any, verdict: Verdict, source: Ints, solved: Any, pick: Ints) -> Any:
-    """The dual variables of all labels: old ones, those that new rows have extended, and those of labels solved again."""
+    """The dual variables of all labels: old ones, those extended by new rows, and those of labels solved again."""
     extended = np.maximum(source, 0)
     extended[verdict.touched] = old.shape[0] + np.arange(len(verdict.touched))
     duals = _picked(old, verdict.touched_duals, extended)
@@ -848,12 +888,11 @@ def _joined_duals(old: Any, verdict: Verdict, source: Ints, solved: Any, pick: I
     return _picked(duals, solved, np.where(is_solved, pick - old.shape[0] + len(pick), np.arange(len(pick))))
 
 
-def _start(coef: Any, intercept: npt.NDArray[Any], source: Ints, n_features: int) -> tuple[Any, Any]:
+def _start(coef: Any, intercept: npt.NDArray[Any], source: Ints) -> tuple[Any, Any]:
     """Weights to start from: those of the old labels, none for new ones."""
     places, known = np.maximum(source, 0), source >= 0
     weights = coef[places]
     if sp.issparse(coef):
-        weights = _padded(sp.csr_array(weights), n_features)
         lengths = np.where(known, np.diff(weights.indptr), 0)
         entries = np.repeat(known, np.diff(weights.indptr))
         parts = weights.data[entries], weights.indices[entries], np.append(0, np.cumsum(lengths))
@@ -866,7 +905,7 @@ def _start(coef: Any, intercept: npt.NDArray[Any], source: Ints, n_features: int
 def _solve(
     model: OneVsAllClassifier,
     problem: Problem,
-    start: tuple[Any, Any],
+    start: tuple[Any, Any] | None,
     work: WorkFolder | None,
     *,
     keep_duals: bool,
@@ -874,10 +913,14 @@ def _solve(
     shard_size: int | None,
     time_limit_s: float | None,
     memory_limit_mb: float | None,
+    n_jobs: int | None,
     callback: Any,
     report: Any,
 ) -> OneVsAllResult:
     """Solve labels from given weights, in memory or, in a folder and if there is much to do, in shards."""
+    if n_jobs is not None:
+        model = copy.copy(model)
+        model.n_jobs = n_jobs
     plan = model._planned(problem, start, keep_duals=keep_duals)
     asked = (executor, shard_size, time_limit_s, memory_limit_mb) != (None, None, None, None)
     if (
@@ -899,9 +942,7 @@ def _solve(
 def _picked(old: Any, new: Any, pick: Ints) -> Any:
     """The rows `pick` of the old weights followed by the new ones."""
     if not sp.issparse(old):
-        wide = np.zeros((len(old), new.shape[1]), dtype=old.dtype)
-        wide[:, : old.shape[1]] = old
-        return np.vstack([wide, new])[pick]
+        return np.vstack([old, new])[pick]
     lengths = np.concatenate([np.diff(old.indptr), np.diff(new.indptr)])[pick].astype(np.int64)
     is_new = pick >= old.shape[0]
     place = pick - np.where(is_new, old.shape[0], 0)
@@ -913,7 +954,7 @@ def _picked(old: Any, new: Any, pick: Ints) -> Any:
         values = slice(matrix.indptr[place[first]], matrix.indptr[place[last - 1] + 1])
         data.append(matrix.data[values])
         indices.append(matrix.indices[values])
-    coef = sp.csr_array((len(pick), max(old.shape[1], new.shape[1])), dtype=old.dtype)
+    coef = sp.csr_array((len(pick), old.shape[1]), dtype=old.dtype)
     coef.data, coef.indices = np.concatenate(data), np.concatenate(indices)
     coef.indptr = np.append(0, np.cumsum(lengths)).astype(coef.indices.dtype)
     return coef

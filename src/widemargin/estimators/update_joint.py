@@ -37,6 +37,7 @@ def update_joint(
     same_classes: bool,
     added: TrainingData | None,
     old_rows: npt.NDArray[np.int64] | None,
+    fit: bool = True,
 ) -> tuple[Any, dict[str, Any]]:
     """Update a fitted joint model to other rows.
 
@@ -58,6 +59,8 @@ def update_joint(
     old_rows : ndarray of int64 of shape (n_samples,) or None
         Number of each row among those that the model was trained on; −1 for new rows. None if it is not known: then
         nothing is known about dual variables, and old rows of a model that is kept come first, in their order.
+    fit : bool, default=True
+        Whether to train; otherwise a model that cannot be kept is returned as it is.
 
     Returns
     -------
@@ -83,7 +86,7 @@ def update_joint(
         else:
             new._take_rows(added, data, old_rows)
             new.certificate_ = certificate
-    if reason is not None:
+    if reason is not None and fit:
         with using(new, Choice(model._chosen_numbers(), getattr(model, "tuning_", None))):
             new._continue_fit(data, old_rows)
         vars(new).update({name: value for name, value in vars(model).items() if name in OF_THE_INPUT})

@@ -78,6 +78,7 @@ def train(
     groups: Any = None,
     keep_rows: bool = False,
     row_ids: Sequence[str] | None = None,
+    keep_duals: bool = False,
 ) -> Any:
     """Train a model into a folder; a large one-vs-all training can be resumed after a kill.
 
@@ -118,6 +119,10 @@ def train(
     row_ids : sequence of str, optional
         A distinct name for each row, by which it can be removed later; by default those of the `Dataset`. This requires
         a store, or `keep_rows`.
+    keep_duals : bool, default=False
+        Whether to keep the dual variables too, 8 bytes for each label and row inside its margin. `update` then proves
+        for more labels that they need no work, above all when rows are removed; joint families continue from them.
+        This requires a store, or `keep_rows`, and for one-vs-all the squared hinge.
 
     Returns
     -------
@@ -161,6 +166,13 @@ def train(
     if dataset.Y is None:
         raise DataFormatError("the data contain no labels", path=dataset.path, remedy="use labelled rows")
     record = _rows_to_record(dataset, keep_rows, row_ids)
+    if keep_duals and record is None:
+        raise ValueError(
+            "keep_duals requires rows that the model can find again; pass keep_rows=True (--keep-rows), or train on "
+            "all rows of a store"
+        )
+    if keep_duals and getattr(estimator, "init", None) in STARTS_OF_MANY_LABELS:
+        raise ValueError(f"keep_duals cannot be combined with init={estimator.init!r}; use init='auto'")
     if shard_size is not None and not isinstance(estimator, OneVsAllClassifier):
         raise ValueError("shard_size applies only to one-vs-all; leave it out")
     routed = {} if groups is None else {"groups": groups}
@@ -170,6 +182,8 @@ def train(
             if time_limit_s is not None:
                 callback = TimeLimit(time_limit_s, callback)
             model = clone(estimator).set_params(callback=callback).fit(dataset.X, dataset.targets, **routed)
+            if keep_duals:
+                model.keeps_duals_ = True  # for `save`
             model = _saved(model, estimator, dataset, out, record)
             work.remove()
         return model
@@ -179,12 +193,13 @@ def train(
     if asked or is_large(checked.X, checked.targets.Y.shape[1]) or (Path(out) / WORK_FOLDER).exists():
         options: dict[str, Any] = {"executor": as_executor(executor), "time_limit_s": time_limit_s, "report": report}
         limits = shard_size, memory_limit_mb
-        return _train_in_shards(estimator, checked, dataset, out, record, restart, groups, *limits, **options)
+        how = keep_duals, restart, groups
+        return _train_in_shards(estimator, checked, dataset, out, record, *how, *limits, **options)
     if estimator.normalize:
         checked = replace(checked, X=with_unit_rows(checked.X))
     model = clone(estimator).set_params(callback=estimator.callback)
     with using(model, choose_for_lists(model, checked, groups)):
-        model._fit_checked(checked)
+        model._fit_checked(checked, keep_duals=keep_duals)
     return _saved(model, estimator, dataset, out, record)
 
 
@@ -302,6 +317,7 @@ def _train_in_shards(
     dataset: Dataset,
     out: str | os.PathLike[str],
     record: RowsToRecord | None,
+    keep_duals: bool,
     restart: bool,
     groups: Any,
     shard_size: int | None,
@@ -311,11 +327,11 @@ def _train_in_shards(
     """Train checked data, not normalised, in the shards of a work folder; `options` go to `ShardRun`."""
     started = time.monotonic()
     planned = clone(estimator).set_params(C=1.0) if estimator.C == AUTO else estimator
-    identity = _identity(estimator, dataset, job_plan(planned, data, memory_limit_mb), groups)
+    identity = _identity(estimator, dataset, job_plan(planned, data, memory_limit_mb, keep_duals=keep_duals), groups)
     with WorkFolder.open(out, identity, restart=restart) as work:
         choice = _choice(work, estimator, data, groups, options["time_limit_s"])
         numbers = clone(estimator).set_params(**({} if choice is None else choice.params))
-        plan = job_plan(numbers, data, memory_limit_mb)
+        plan = job_plan(numbers, data, memory_limit_mb, keep_duals=keep_duals)
         if options["time_limit_s"] is not None:
             options["time_limit_s"] = max(0.0, options["time_limit_s"] - (time.monotonic() - started))
         run = ShardRun(plan, work, callback=estimator.callback, memory_limit_mb=memory_limit_mb, **options)
@@ -351,11 +367,14 @@ def _choice(
     return choice
 
 
-def job_plan(estimator: OneVsAllClassifier, data: TrainingData, memory_limit_mb: float | None) -> Plan:
+def job_plan(
+    estimator: OneVsAllClassifier, data: TrainingData, memory_limit_mb: float | None, *, keep_duals: bool = False
+) -> Plan:
     """The plan of a training whose workers stay within a limit of memory."""
     if memory_limit_mb is None:
-        return estimator._plan(data)
-    return estimator._plan(data, memory_limit_mb=max(1.0, memory_limit_mb - PROCESS_MB - bytes_of(data.X) / MEGABYTE))
+        return estimator._plan(data, keep_duals=keep_duals)
+    left_mb = max(1.0, memory_limit_mb - PROCESS_MB - bytes_of(data.X) / MEGABYTE)
+    return estimator._plan(data, memory_limit_mb=left_mb, keep_duals=keep_duals)
 
 
 def _identity(estimator: OneVsAllClassifier, dataset: Dataset, plan: Plan, groups: Any) -> dict[str, Any]:
@@ -366,6 +385,7 @@ def _identity(estimator: OneVsAllClassifier, dataset: Dataset, plan: Plan, group
         "parameters": stored_parameters(estimator),
         "solver": plan.algorithm,
         "width": plan.width,
+        "keep_duals": plan.keep_duals,
         "package_version": __version__,
         "instruction_set": _core.choose_instruction_set(),
         "n_labels": plan.problem.n_labels,
