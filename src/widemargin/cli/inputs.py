@@ -340,10 +340,9 @@ class OpenModel(NamedTuple):
     classifier: Any
     vectorizer: Any = None
     spec: TableSpec | None = None
-    whole: Any = None  # the model as it was loaded
 
 
-def open_model(folder: Path, given: Given | None = None) -> OpenModel:
+def open_model(folder: Path, given: Given | None = None, *, verify: bool = True) -> OpenModel:
     """The classifier of a model folder; options replace what it knows about tables."""
     from widemargin.estimators.persistence import load
 
@@ -351,21 +350,21 @@ def open_model(folder: Path, given: Given | None = None) -> OpenModel:
     for name in ("text", "labels", "label_sep", "delimiter", "quotes", "encoding"):
         if getattr(given, name, None) is not None:
             form[name] = getattr(given, name)
-    model = load(folder)
+    model = load(folder, verify=verify)
     if not hasattr(model, "steps"):
         if form:
             raise ValueError(f"{folder} was trained on numeric rows, not on text; leave out the table options")
-        return OpenModel(model, whole=model)
+        return OpenModel(model)
     if isinstance(form.get("text"), list):
         form["text"] = tuple(form["text"])
     spec: TableSpec = getattr(model[-1], "table_", TableSpec())
     data = getattr(given, "data", None)
     if data is None or str(data) == "-":
-        return OpenModel(model[-1], model[0], replace(spec, **form), model)
+        return OpenModel(model[-1], model[0], replace(spec, **form))
     spec = replace(spec.for_file(data), **form)
     if not spec.text:
         raise ValueError(f"{data}: the model does not record the text columns; name them with --text")
-    return OpenModel(model[-1], model[0], spec, model)
+    return OpenModel(model[-1], model[0], spec)
 
 
 def load_for_model(model: OpenModel, given: Given, data: Path | None = None) -> Dataset:

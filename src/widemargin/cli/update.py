@@ -41,8 +41,7 @@ def run(given: Given) -> None:
     refuse_input_as_output(target, given.remove, given.row_ids, *sources, *(f for p in sources for f in label_files(p)))
     if not given.dry_run:
         check_writable(target)
-    opened = inputs.open_model(given.model, given)
-    opened.classifier.n_jobs = given.jobs
+    opened = inputs.open_model(given.model, given, verify=False)  # `update` verifies it
     wall, cpu = time.perf_counter(), time.process_time()
     rows = None if given.rows is None else _labelled(opened, given, given.rows)[:2]
     X, y, ids = (None, None, None) if given.data is None else _labelled(opened, given, given.data, new=True)
@@ -51,13 +50,14 @@ def run(given: Given) -> None:
     how |= {name: getattr(given, name) for name in ("extend_vocabulary", "leave", "purge", "dry_run")}
     with console.progress_bar("Updating") as callback:
         updated = update(
-            opened.whole,
+            given.model,
             X,
             y,
             rows=rows,
             remove=None if given.remove is None else read_ids(given.remove, opened.classifier),
             row_ids=ids,
-            out=target,
+            out=given.out,
+            n_jobs=given.jobs,
             time_limit_s=given.time_limit,
             callback=callback,
             **how,

@@ -25,7 +25,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -38,10 +37,18 @@ from widemargin import __version__, _core
 from widemargin.data.normalize import with_unit_rows
 from widemargin.data.training_rows import TrainingRows
 from widemargin.estimators.one_vs_all.classifier import OneVsAllClassifier
-from widemargin.estimators.one_vs_all.updating import Rows
 from widemargin.estimators.persistence import check_savable, load, save
 from widemargin.estimators.training import TrainingData
-from widemargin.estimators.update import _has_index, _old_rows, _picked, _solve, _start, _with_vectorizer
+from widemargin.estimators.update import (
+    _has_index,
+    _manifest,
+    _old_rows,
+    _OldRows,
+    _picked,
+    _solve,
+    _start,
+    _with_vectorizer,
+)
 from widemargin.exceptions import WidemarginError
 from widemargin.labels.encoding import EncodedTargets, listed, look_up, many, plain_name
 from widemargin.model_io import check_writable
@@ -182,7 +189,8 @@ def change_labels(
     target = out if out is not None else folder
     if target is not None:
         check_writable(target)
-    manifest = b"" if folder is None else _manifest(folder)
+    is_stored = folder is not None and os.path.exists(os.path.join(folder, MANIFEST))  # `load` explains a missing one
+    manifest = _manifest(folder) if folder is not None and is_stored else b""
     fitted = load(folder) if folder is not None else model
     check_is_fitted(fitted)
     if target is not None:
@@ -206,22 +214,14 @@ def change_labels(
         stale: tuple[str, ...] = ()
         if not vocabulary.only_names:
             old = _rows_to_solve(classifier, vectorizer, rows) if len(vocabulary.solve) else None
-            how = {"callback": callback, "report": report}
-            stale = _rebuild(new, classifier, vocabulary, old, work, n_jobs=n_jobs, **how)
+            how = {"n_jobs": n_jobs, "callback": callback, "report": report}
+            stale = _rebuild(new, classifier, vocabulary, old, work, **how)
         _log(new, classifier, vocabulary, stale, time.process_time() - cpu)
         changed = _with_vectorizer(new, fitted, vectorizer)
         if target is not None and work is not None:
             save(changed, target, index=_has_index(classifier))
             work.remove()
     return changed
-
-
-def _manifest(folder: str) -> bytes:
-    """What changes with every save; nothing if there is no model, which `load` explains better."""
-    try:
-        return (Path(folder) / MANIFEST).read_bytes()
-    except OSError:
-        return b""
 
 
 def _wishes_of(classes: npt.NDArray[Any], changes: Sequence[Sequence[Any]]) -> _Wishes:
@@ -384,7 +384,7 @@ def _class_weight(model: Any, vocabulary: _Vocabulary) -> dict[Any, float]:
     return {name: factor for name, factor in found.items() if factor != 1.0}
 
 
-def _rows_to_solve(model: Any, vectorizer: Any, rows: Any) -> Rows:
+def _rows_to_solve(model: Any, vectorizer: Any, rows: Any) -> _OldRows:
     """The training rows, as they were trained on."""
     old = _old_rows(model, vectorizer, rows)
     if old is None:
@@ -392,7 +392,7 @@ def _rows_to_solve(model: Any, vectorizer: Any, rows: Any) -> Rows:
             "merged and added labels are solved on all training rows, which the model does not record; pass rows=, or "
             "train the model on a store or with keep_rows"
         )
-    return replace(old, X=with_unit_rows(old.X)) if model.normalize else old
+    return old._replace(X=with_unit_rows(old.X)) if model.normalize else old
 
 
 def _identity(manifest: bytes, model: Any, changes: Any, vocabulary: _Vocabulary) -> dict[str, Any]:
@@ -413,10 +413,8 @@ def _rebuild(
     new: Any,
     model: OneVsAllClassifier,
     vocabulary: _Vocabulary,
-    old: Rows | None,
+    old: _OldRows | None,
     work: WorkFolder | None,
-    *,
-    n_jobs: int | None,
     **how: Any,
 ) -> tuple[str, ...]:
     """Set everything that has an entry per label; returns what described labels that are no longer there."""
@@ -434,7 +432,7 @@ def _rebuild(
     record: TrainingRows | None = getattr(model, "rows_", None)
     if old is not None:
         Y = _with_labels(old.Y, vocabulary, places)
-        solved = _solved(new, model, vocabulary, replace(old, Y=Y), work, n_jobs, **how)
+        solved = _solved(new, model, vocabulary, old._replace(Y=Y), work, **how)
         bounds[solve], n_iter[solve], status[solve] = solved.bounds_by_label, solved.n_iter, solved.status_by_label
         counts = np.bincount(Y.indices, minlength=len(source))
         pick[solve] = len(intercept) + np.arange(len(solve))
@@ -461,39 +459,39 @@ def _rebuild(
 
 
 def _solved(
-    new: Any, model: OneVsAllClassifier, vocabulary: _Vocabulary, rows: Rows, work: Any, n_jobs: int | None, **how: Any
+    new: Any, model: OneVsAllClassifier, vocabulary: _Vocabulary, rows: _OldRows, work: WorkFolder | None, **how: Any
 ) -> OneVsAllResult:
     """Merged and added labels, solved on all rows."""
     solver = copy.copy(new)
     # Numbers in place of "auto", and a plain fit.
     solver.C, solver.rank_scale, solver.warm_start, solver.callback = model.C_, model.rank_scale_, False, None
-    solver.n_jobs = model.n_jobs if n_jobs is None else n_jobs
     targets = EncodedTargets(model.kind_, vocabulary.classes, rows.Y, model.sparse_output_)
     problem = solver._problem(TrainingData(rows.X, rows.X, targets, rows.weight))
-    start = _start(model.coef_, model.intercept_, vocabulary.source[vocabulary.solve], problem.X.shape[1])
-    limits = dict.fromkeys(("executor", "shard_size", "time_limit_s", "memory_limit_mb"))
-    keep_duals = hasattr(model, "duals_") and problem.X.shape[0] == len(rows)
-    solved = _solve(solver, problem.select(vocabulary.solve), start, work, keep_duals=keep_duals, **limits, **how)
+    start = _start(model.coef_, model.intercept_, vocabulary.source[vocabulary.solve])
+    how |= dict.fromkeys(("executor", "shard_size", "time_limit_s", "memory_limit_mb"))
+    keep_duals = hasattr(model, "duals_") and problem.X.shape[0] == rows.X.shape[0]
+    solved = _solve(solver, problem.select(vocabulary.solve), start, work, keep_duals=keep_duals, **how)
     if np.isin(solved.status_by_label, (Status.TIME_LIMIT.value, Status.STOPPED.value)).any():
         raise WidemarginError("the callback stopped the change before all labels were solved; the model is unchanged")
     return solved
 
 
-def _places_to_add(model: Any, vocabulary: _Vocabulary, old: Rows | None) -> list[Ints] | None:
+def _places_to_add(model: Any, vocabulary: _Vocabulary, old: _OldRows | None) -> list[Ints] | None:
     """The places of the rows of each added label among the training rows."""
     if old is None:
         return None
     record: TrainingRows | None = getattr(model, "rows_", None)
-    if record is not None and record.n_rows == len(old):
+    n_rows = old.X.shape[0]
+    if record is not None and record.n_rows == n_rows:
         return [np.searchsorted(record.live_numbers(), record.numbers_of(some)) for some in vocabulary.rows]
     found = []
     for some in vocabulary.rows:
         numbers = np.array(some if len(some) else np.empty(0, dtype=np.int64))
         if numbers.dtype.kind not in "iu":
             raise ValueError("the rows of an added label must be a list of row numbers, because the rows have no ids")
-        wrong = numbers[(numbers < 0) | (numbers >= len(old))]
+        wrong = numbers[(numbers < 0) | (numbers >= n_rows)]
         if wrong.size:
-            raise ValueError(f"there is no row {wrong[0]}; the model was trained on the rows 0 to {len(old) - 1:,}")
+            raise ValueError(f"there is no row {wrong[0]}; the model was trained on the rows 0 to {n_rows - 1:,}")
         found.append(np.unique(numbers).astype(np.int64))
     return found
 
