@@ -31,11 +31,11 @@ MEANINGS = {
 
 def run(given: Given) -> None:
     """Read, update the folder, and report."""
-    if given.data is None and given.remove is None and not given.purge:
-        raise ValueError("there is nothing to update; give NEW_DATA, or rows to remove with --remove")
     for option, value in (("--row-ids", given.row_ids), ("--id", given.id)):
         if value is not None and given.data is None:
             raise ValueError(f"{option} gives ids of new rows, and there are none; leave it out, or give NEW_DATA")
+    if given.data is None and given.remove is None and not given.purge:
+        raise ValueError("there is nothing to update; give NEW_DATA, or rows to remove with --remove")
     target = given.out or given.model
     sources = [path for path in (given.data, given.rows) if path is not None]
     refuse_input_as_output(target, given.remove, given.row_ids, *sources, *(f for p in sources for f in label_files(p)))
