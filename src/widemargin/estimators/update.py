@@ -794,8 +794,8 @@ def _updated_labels(
     solved = None
     if len(wanted):
         # Batches of the logistic loss have no start, and from zero they take an eighth of the CPU of Newton from one.
-        start = _start(coef, intercept, change.source[wanted])
-        start = None if model.loss == "logistic" and sp.issparse(problem.X) else start
+        cold = model.loss == "logistic" and sp.issparse(problem.X)
+        start = None if cold else _start(coef, intercept, change.source[wanted])
         solved = _solve(new, problem.select(wanted), start, work, keep_duals=duals is not None, **how)
         done = ~np.isin(solved.status_by_label, (Status.TIME_LIMIT.value, Status.STOPPED.value))
         finished = wanted[done]
