@@ -322,11 +322,8 @@ class TrainingRows:
             raise ValueError(
                 f"the labels of the new rows must have the shape {(segment.n_rows, self.Y.shape[1])}; got {new.shape}"
             )
-        if (ids is None) != (self.row_ids is None):
-            problem = "have ids, but the new rows have none" if ids is None else "have no ids, but the new rows have"
-            remedy = "give an id for each new row" if ids is None else "leave the ids out, or train with row_ids"
-            raise WidemarginError(f"the training rows of the model {problem}; {remedy}")
-        names = None if ids is None or self.row_ids is None else [*self.row_ids, *self._new_ids(ids, segment.n_rows)]
+        self.check_new_ids(ids, segment.n_rows)
+        names = None if ids is None or self.row_ids is None else [*self.row_ids, *ids]
         self._check_fits(segment)
         both: Floats | None = None
         if weights is not None or self.weights is not None:
@@ -342,18 +339,23 @@ class TrainingRows:
             weights=both,
         )
 
-    def _new_ids(self, ids: Sequence[str], n_rows: int) -> list[str]:
-        """Ids of new rows, checked."""
-        names, removed = list(ids), set(self.removed.tolist())
-        check_row_ids(names, n_rows)
-        for name in names:
+    def check_new_ids(self, ids: Sequence[str] | None, n_rows: int) -> None:
+        """An error unless new rows can have these ids: they must have ids if and only if the others do."""
+        if (ids is None) != (self.row_ids is None):
+            problem = "have ids, but the new rows have none" if ids is None else "have no ids, but the new rows have"
+            remedy = "give an id for each new row" if ids is None else "leave the ids out, or train with row_ids"
+            raise WidemarginError(f"the training rows of the model {problem}; {remedy}")
+        if ids is None:
+            return
+        check_row_ids(list(ids), n_rows)
+        removed = set(self.removed.tolist())
+        for name in ids:
             number = self._numbers.get(name)
             if number is not None and number not in removed:
                 raise WidemarginError(
                     f"the model already has a training row with the id {name!r:.100}; remove that row first, or leave "
                     "the new one out"
                 )
-        return names
 
     def _check_fits(self, segment: Segment) -> None:
         """An error unless the rows of a new segment are of the type and width of the others that are there."""
@@ -400,21 +402,16 @@ class TrainingRows:
         """
         if not len(self.removed):
             return self
+        self.check_purgeable()
         live, segments, start = self.live_numbers(), [], 0
-        for kept, run in itertools.groupby(self.segments, key=lambda segment: segment.is_kept):
+        for _, run in itertools.groupby(self.segments, key=lambda segment: segment.is_kept):
             some = list(run)
             end = start + sum(segment.n_rows for segment in some)
-            n_live = int(np.searchsorted(live, end) - np.searchsorted(live, start))
-            if n_live == end - start:
+            left = live[(live >= start) & (live < end)] - start
+            if len(left) == end - start:
                 segments += some
-            elif not kept:
-                raise WidemarginError(
-                    f"removed rows are in {', '.join(segment.path for segment in some)}, which is outside the model "
-                    "folder and is never rewritten; delete that store yourself, and train with keep_rows for a model "
-                    "that can delete rows"
-                )
-            elif n_live:
-                segments.append(self._rewritten(some, live[(live >= start) & (live < end)] - start))
+            elif len(left):
+                segments.append(self._rewritten(some, left))
             start = end
         return replace(
             self,
@@ -424,6 +421,17 @@ class TrainingRows:
             row_ids=None if self.row_ids is None else [self.row_ids[number] for number in live.tolist()],
             weights=None if self.weights is None else np.asarray(self.weights)[live],
         )
+
+    def check_purgeable(self) -> None:
+        """An error if `purged` would have to rewrite a store outside the model folder."""
+        ends = np.cumsum([segment.n_rows for segment in self.segments])
+        places = np.unique(np.searchsorted(ends, self.removed, side="right")).tolist()
+        outside = [self.segments[place].path for place in places if not self.segments[place].is_kept]
+        if outside:
+            raise WidemarginError(
+                f"removed rows are in {', '.join(outside)}, which is outside the model folder and is never rewritten; "
+                "delete that store yourself, and train with keep_rows for a model that can delete rows"
+            )
 
     def _rewritten(self, segments: list[Segment], live: Ints) -> Segment:
         """One kept segment with the live rows of several."""

@@ -300,6 +300,7 @@ def update(
     target = out if out is not None else folder
     if target is not None and not dry_run:
         check_writable(target)
+    manifest = None if folder is None else _manifest(folder)
     fitted = load(folder) if folder is not None else model
     check_is_fitted(fitted)
     if target is not None:
@@ -314,19 +315,21 @@ def update(
         X = vectorizer.transform(texts)
     elif extend_vocabulary:
         raise ValueError("extend_vocabulary requires a model of texts and new texts; leave it out")
+    record = None if rows is not None else getattr(classifier, "rows_", None)
+    where = None if record is None or target is None else os.path.abspath(target)
     old = _old_rows(classifier, vectorizer, rows)
     change = _change_of(classifier, old, X, y, sample_weight, remove)
-    record = None if rows is not None else getattr(classifier, "rows_", None)
-    if row_ids is not None and (record is None or target is None):
-        raise ValueError("row_ids require a model folder that records its rows; leave them out")
+    _check_record(record if where is not None else None, change, remove, row_ids, purge)
     how: dict[str, Any] = {"executor": executor, "shard_size": shard_size, "time_limit_s": time_limit_s}
     how |= {"memory_limit_mb": memory_limit_mb, "callback": callback, "report": report}
     with contextlib.ExitStack() as stack:
         work = None
         if target is not None and not dry_run:
             _check_disk(Path(target), classifier, change)
-            identity = _identity(folder, classifier, change, extend_vocabulary)
+            identity = _identity(manifest, classifier, change, extend_vocabulary)
             work = stack.enter_context(WorkFolder.open(target, identity, restart=restart))
+            if folder is not None and _manifest(folder) != manifest:
+                raise WidemarginError(f"{folder}: another update has changed the model meanwhile; run this one again")
         new, outcome, distance = _updated(classifier, change, work, leave=leave, dry_run=dry_run, **how)
         stale = () if dry_run else _take_over(new, classifier, outcome, change)
         gaps = classifier.certificate_.relative_gap, new.certificate_.relative_gap
@@ -337,19 +340,40 @@ def update(
             return _with_vectorizer(new, fitted, vectorizer)
         new.update_ = replace(new.update_, cpu_s=time.process_time() - cpu)
         new.updates_ = [*getattr(classifier, "updates_", []), new.update_.to_dict()]
-        if record is not None and target is not None:
-            new.rows_ = _recorded(record, change, os.path.abspath(target), remove, row_ids, purge)
+        if record is not None and where is not None:
+            new.rows_ = _recorded(record, change, where, remove, row_ids, purge)
             if hasattr(new, "duals_"):  # its columns are the stored rows
                 places, kept = new.rows_.live_numbers(), new.duals_
                 parts = kept.data, places.astype(kept.indices.dtype)[kept.indices], kept.indptr
                 new.duals_ = sp.csr_array(parts, shape=(kept.shape[0], new.rows_.n_stored))
-        elif purge:
-            raise ValueError("purge requires a model folder that keeps its rows; leave it out")
         updated = _with_vectorizer(new, fitted, vectorizer)
         if target is not None and work is not None:
             save(updated, target, index=_has_index(classifier))
             work.remove()
     return updated
+
+
+def _manifest(folder: str) -> bytes:
+    return (Path(folder) / MANIFEST).read_bytes()
+
+
+def _check_record(
+    record: TrainingRows | None, change: _Change, remove: Any, row_ids: Sequence[str] | None, purge: bool
+) -> None:
+    """An error, before any work, if the rows that a folder records cannot be changed as asked."""
+    if record is None:
+        if row_ids is not None:
+            raise ValueError("row_ids require a model folder that records its rows; leave them out")
+        if purge:
+            raise ValueError("purge requires a model folder that keeps its rows; leave it out")
+        return
+    left = record if remove is None or not len(remove) else record.with_removed(record.numbers_of(remove))
+    if len(change.added):
+        left.check_new_ids(row_ids, len(change.added))
+    elif row_ids is not None:
+        raise ValueError("row_ids are for new rows, and there are none; leave them out")
+    if purge:
+        left.check_purgeable()
 
 
 def _with_vectorizer(classifier: Any, fitted: Any, vectorizer: Any) -> Any:
@@ -629,7 +653,7 @@ def _check_disk(folder: Path, model: Any, change: _Change) -> None:
         )
 
 
-def _identity(folder: str | None, model: Any, change: _Change, extended: bool) -> dict[str, Any]:
+def _identity(manifest: bytes | None, model: Any, change: _Change, extended: bool) -> dict[str, Any]:
     """Everything that the bytes of the updated model depend on."""
     digest = hashlib.sha256()
     for rows in (change.added, change.removed):
@@ -637,11 +661,11 @@ def _identity(folder: str | None, model: Any, change: _Change, extended: bool) -
             add_matrix(digest, matrix)
     digest.update(json.dumps(change.targets.classes.tolist(), default=repr).encode())
     digest.update(change.old_rows.tobytes())
-    if folder is None:
+    if manifest is None:
         for part in model._weight_arrays() if hasattr(model, "coef_") else ():
             digest.update(np.ascontiguousarray(part).data)
     else:
-        digest.update((Path(folder) / MANIFEST).read_bytes())
+        digest.update(manifest)
     return {
         "kind": "update",
         "data": digest.hexdigest(),
@@ -672,8 +696,6 @@ def _recorded(
             Y = sp.csr_array(np.column_stack([~second, second]).astype(np.int8))
         weights = None if record.weights is None and (change.added.weight == 1.0).all() else change.added.weight
         record = record.with_appended(segment, Y, row_ids, weights)
-    elif row_ids is not None:
-        raise ValueError("row_ids are for new rows, and there are none; leave them out")
     return record.purged() if purge else record
 
 
