@@ -37,6 +37,7 @@ _PUBLIC: dict[str, str | None] = {
     "TopKClassifier": "widemargin.estimators.top_k.classifier",
     "Tuning": "widemargin.comparison",
     "Update": "widemargin.estimators.update",
+    "change_labels": "widemargin.estimators.label_changes",
     "compare": "widemargin.comparison",
     "datasets": None,
     "displays": None,

@@ -112,7 +112,8 @@ def _callback(command: str, parameters: inspect.Signature) -> Any:
     """The function behind a command, which imports its module."""
 
     def run(**values: Any) -> None:
-        with _failures_explained(writes=values.get("out") is not None or "target" in values):
+        writes = values.get("out") is not None or "target" in values or command in ("update", "labels")
+        with _failures_explained(writes):
             module, _, function = COMMANDS[command].runs.partition(":")
             given = gather(command, values)
             getattr(importlib.import_module(f"widemargin.cli.{module}"), function)(given)

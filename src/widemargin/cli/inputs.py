@@ -33,9 +33,9 @@ from widemargin.labels.encoding import EncodedTargets
 from widemargin.model_selection import stratified_split
 
 __all__ = [
-    "OpenModel", "check_rows_fit", "display_names", "facts_of", "labels_of_rows", "load_for_model",
-    "load_training", "open_model", "read_table", "reading_options", "refuse_table", "separator_of", "standard_input",
-    "table_spec", "targets_for", "truth_in_model_columns", "vectorizer_of",
+    "OpenModel", "check_rows_fit", "display_names", "facts_of", "labelled_for_model", "labels_of_rows",
+    "load_for_model", "load_training", "new_targets", "open_model", "read_table", "reading_options", "refuse_table",
+    "separator_of", "standard_input", "table_spec", "targets_for", "truth_in_model_columns", "vectorizer_of",
 ]  # fmt: skip
 
 
@@ -342,7 +342,7 @@ class OpenModel(NamedTuple):
     spec: TableSpec | None = None
 
 
-def open_model(folder: Path, given: Given | None = None) -> OpenModel:
+def open_model(folder: Path, given: Given | None = None, *, verify: bool = True) -> OpenModel:
     """The classifier of a model folder; options replace what it knows about tables."""
     from widemargin.estimators.persistence import load
 
@@ -350,7 +350,7 @@ def open_model(folder: Path, given: Given | None = None) -> OpenModel:
     for name in ("text", "labels", "label_sep", "delimiter", "quotes", "encoding"):
         if getattr(given, name, None) is not None:
             form[name] = getattr(given, name)
-    model = load(folder)
+    model = load(folder, verify=verify)
     if not hasattr(model, "steps"):
         if form:
             raise ValueError(f"{folder} was trained on numeric rows, not on text; leave out the table options")
@@ -369,23 +369,37 @@ def open_model(folder: Path, given: Given | None = None) -> OpenModel:
 
 def load_for_model(model: OpenModel, given: Given, data: Path | None = None) -> Dataset:
     """Labelled rows of a file for a model, with its number of features and, unless given, its index base."""
-    path = given.data if data is None else data
-    classifier, vectorizer, spec = model
+    dataset = labelled_for_model(model, given, given.data if data is None else data)
+    return dataset if model.spec is None else replace(dataset, X=model.vectorizer.transform(dataset.X))
+
+
+def labelled_for_model(
+    model: OpenModel, given: Given, path: Path, id_column: str | None = None, ids_file: Path | None = None
+) -> Dataset:
+    """Labelled rows, or texts for a model of texts, with their ids if a column or a file gives them."""
+    classifier, spec = model.classifier, model.spec
+    if id_column is not None and (spec is None or ids_file is not None):
+        if spec is None:
+            raise ValueError("--id names a column of a table, but the model was trained on numbers; use --row-ids")
+        raise ValueError("--id and --row-ids both give the ids of the rows; leave one out")
     if spec is None:
         if is_table(path):
             raise DataFormatError("the file is a text table, but the model was trained on numeric rows", path=path)
         dataset = load_data(path, **reading_options(classifier, path, given))
         check_rows_fit(classifier, path, *dataset.X.shape)
+        dataset = replace(dataset, row_ids=_ids_of_file(ids_file, dataset.X.shape[0]))
         return _labelled(dataset, given.skip_unlabelled)[0]
     if spec.labels is None:
         raise ValueError(f"{path}: the model does not record the label column; name it with --labels")
-    rows = TextRows(path, spec, skip_unlabelled=given.skip_unlabelled)
+    keep = () if id_column is None else (id_column,)
+    rows = TextRows(path, spec, keep=keep, skip_unlabelled=given.skip_unlabelled)
     texts = list(rows)
     if not texts:
         raise no_rows(path)
     # A model with one label per row takes whole cells as labels.
     y = _labels_of_table(rows, "use" if classifier.kind_ == "multilabel" else "train the model with")
-    return Dataset(vectorizer.transform(texts), y, None, None, str(path))
+    _, ids = _kept_columns(rows, None, id_column, ids_file)
+    return Dataset(texts, y, None, None, str(path), row_ids=ids)
 
 
 def reading_options(classifier: Any, path: Path, given: Given) -> dict[str, Any]:
@@ -446,19 +460,25 @@ def facts_of(dataset: Dataset, targets: EncodedTargets) -> OpenModel:
 
 def labels_of_rows(classifier: Any, dataset: Dataset) -> Any:
     """For a model with one label per row: each row's label, as in `classes_` if it is there, in an array of objects."""
+    labels, unknown, n_labels = _one_label_per_row(classifier, dataset)
+    _report_unknown(dataset, unknown, n_labels, classifier.classes_.tolist())
+    return labels
+
+
+def _one_label_per_row(classifier: Any, dataset: Dataset) -> tuple[Any, list[str], int]:
+    """What `labels_of_rows` returns, the labels that the model does not know, and how many labels the file has."""
     targets = dataset.targets
     if targets.kind == "multilabel":
-        remedy = "evaluate on rows with one label each, or train the model on lists of labels"
+        remedy = "use rows with one label each, or train the model on lists of labels"
         targets = _as_classes(dataset, "the model predicts one label per row", remedy)
     known, values = classifier.classes_.tolist(), targets.classes.tolist()
     if (targets.classes.dtype.kind in "biuf") != (classifier.classes_.dtype.kind in "biuf"):
         known, values = [*map(str, known)], [*map(str, values)]  # one has names where the other has numbers
     label_of = dict(zip(known, classifier.classes_.tolist(), strict=True))
     unknown = sorted(str(value) for value in values if value not in label_of)
-    _report_unknown(dataset, unknown, len(values), known)
     labels = np.empty(len(values), dtype=object)  # a number stays a number next to names that are unknown
     labels[:] = [label_of.get(value, value) for value in values]
-    return labels[targets.indices]
+    return labels[targets.indices], unknown, len(values)
 
 
 def truth_in_model_columns(classifier: Any, dataset: Dataset) -> Any:
@@ -466,12 +486,19 @@ def truth_in_model_columns(classifier: Any, dataset: Dataset) -> Any:
 
     A label that the model does not know gets its own column at the end: it is a miss.
     """
+    truth, new = _in_model_columns(classifier, dataset)
+    _report_unknown(dataset, new, dataset.targets.n_classes, classifier.classes_.tolist())
+    return truth
+
+
+def _in_model_columns(classifier: Any, dataset: Dataset) -> tuple[Any, list[str]]:
+    """What `truth_in_model_columns` returns, and the names of the columns at the end."""
     targets, n_labels = dataset.targets, len(classifier.classes_)
     if targets.kind != "multilabel":
         raise DataFormatError(
             "the model predicts lists of labels, but the file has one label per row",
             path=dataset.path,
-            remedy="evaluate on rows with lists of labels, or train the model on rows with one label each",
+            remedy="use rows with lists of labels, or train the model on rows with one label each",
         )
     Y, known, names = targets.Y, [*map(str, classifier.classes_.tolist())], [*map(str, targets.classes.tolist())]
     # Numbers as names, which svmlight always has, are the columns of a model without names.
@@ -480,16 +507,42 @@ def truth_in_model_columns(classifier: Any, dataset: Dataset) -> Any:
     if are_named and names != known:
         place = {name: column for column, name in enumerate(known)}
         new = {name: n_labels + i for i, name in enumerate(n for n in names if n not in place)}
-        _report_unknown(dataset, list(new), len(names), known)
         columns = np.array([place.get(name, new.get(name)) for name in names], dtype=np.int64)
-        return sp.csr_array((Y.data, columns[Y.indices], Y.indptr), shape=(Y.shape[0], n_labels + len(new)))
+        wide = sp.csr_array((Y.data, columns[Y.indices], Y.indptr), shape=(Y.shape[0], n_labels + len(new)))
+        return wide, list(new)
     if Y.shape[1] != n_labels:
         raise DataFormatError(
             f"the data have {Y.shape[1]:,} labels, but the model has {n_labels:,}",
             path=dataset.path,
             remedy="use data with the same label columns as in training, or provide label names for both",
         )
-    return Y
+    return Y, []
+
+
+def new_targets(classifier: Any, dataset: Dataset) -> tuple[Any, list[str]]:
+    """Labels of rows in a form that `update` takes, in the type of the model's labels; and those that it does not have.
+
+    Labels are matched as in `truth_in_model_columns`; a new label becomes a number if the model has numbers.
+    """
+    if hasattr(classifier, "taxonomy_"):
+        labels = targets_for("orthogonal", dataset, classifier.taxonomy_).labels
+        return labels, []
+    numbers = classifier.classes_.dtype.kind in "iu"
+    if classifier.kind_ != "multilabel":
+        labels, new, _ = _one_label_per_row(classifier, dataset)
+        if numbers:
+            labels[:] = [int(name) if isinstance(name, str) and name.isdecimal() else name for name in labels]
+        return labels, new
+    Y, names = _in_model_columns(classifier, dataset)
+    known = classifier.classes_.tolist()
+    counts = np.bincount(Y.indices, minlength=Y.shape[1])
+    places = [place for place in range(len(known), Y.shape[1]) if counts[place]]  # names without rows are no labels
+    new = [names[place - len(known)] for place in places]
+    classes = np.empty(len(places) + len(known), dtype=object)
+    # New labels first: names that count up from 0 would be read as columns without names.
+    classes[:] = [*(int(name) if numbers and name.isdecimal() else name for name in new), *known]
+    Y = sp.csr_array(sp.csc_array(Y)[:, [*places, *range(len(known))]])
+    return EncodedTargets("multilabel", classes, Y, True), new
 
 
 def _report_unknown(dataset: Dataset, unknown: list[str], n_labels: int, known: list[Any]) -> None:

@@ -32,6 +32,7 @@ UPDATE_COLUMNS = {
     "labels_kept": "kept",
     "labels_solved": "re-solved",
     "labels_new": "new labels",
+    "labels": "labels changed",
     "cpu_s": "CPU s",
     "gap_before": "gap before",
     "gap_after": "gap after",
@@ -85,6 +86,8 @@ def _print_updates(updates: list[dict[str, Any]]) -> None:
 def _update_cell(name: str, value: Any) -> str:
     if value is None or isinstance(value, str):
         return value or ""
+    if isinstance(value, dict):  # a change of labels
+        return ", ".join(f"{count:,} {what}" for what, count in value.items() if count)
     return f"{value:.2e}" if name.startswith("gap") else f"{value:.1f}" if name == "cpu_s" else f"{value:,}"
 
 
@@ -108,15 +111,16 @@ def _report_unfinished(unfinished: dict[str, Any], given: Given) -> None:
     if given.json:
         console.print_json({"unfinished": unfinished})
         return
-    parameters = ", ".join(f"{name}={value!r}" for name, value in unfinished["parameters"].items())
-    rows = [("training", _unfinished_text(unfinished)), ("parameters", parameters)]
+    parameters = ", ".join(f"{name}={value!r}" for name, value in unfinished.get("parameters", {}).items())
+    rows = [("training", _unfinished_text(unfinished)), *([("parameters", parameters)] if parameters else [])]
     console.print_table(f"{given.model}: no model yet", rows)
 
 
 def _unfinished_text(unfinished: dict[str, Any]) -> str:
+    command = {"update": "update", "labels": "labels"}.get(unfinished.get("kind", ""), "train")
     return (
-        f"unfinished, with {unfinished['n_finished']:,} of {unfinished['n_labels']:,} labels done; run the same train "
-        "command again to resume it, or add --restart to start over"
+        f"unfinished, with {unfinished['n_finished']:,} of {unfinished['n_labels']:,} labels done; run the same "
+        f"{command} command again to resume it, or add --restart to start over"
     )
 
 

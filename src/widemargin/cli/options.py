@@ -201,9 +201,12 @@ deciding = partial(Option, commands="train", panel=DECIDING, methods=("one-vs-al
 text = partial(Option, commands=TRAINING, panel=TABLE, needs="text")
 
 OPTIONS: list[Option] = [
-    Option("model", "", Path, "A model folder written by widemargin train.", f"{WITH_MODEL} inspect serve", ...),
+    Option("model", "", Path, "A model folder written by widemargin train.",
+           f"{WITH_MODEL} inspect serve update labels", ...),
     Option("data", "", Path, f"Rows and labels: {NUMBERS}; or {A_TABLE}.", f"{TRAINING} evaluate report", ...),
     Option("data", "", Path, f"Rows: {NUMBERS}; or {A_TABLE}. Use - for standard input.", "predict"),
+    Option("data", "", Path, f"New rows and labels, in the form that the model was trained on: {NUMBERS}; or "
+           f"{A_TABLE}. Labels that the model does not have become new labels.", "update", metavar="NEW_DATA"),
     Option("source", "", Path, f"Rows and labels: {NUMBERS}.", "convert", ..., metavar="IN"),
     Option("target", "", Path, "Output path. Its extension determines the format: .txt or .txt.gz (Extreme "
            "Classification Repository), .svm or .svm.gz (svmlight), or .npz. Any other path is written as a store, a "
@@ -215,6 +218,30 @@ OPTIONS: list[Option] = [
            "predict", shown="standard output"),
     Option("out", "--out -o", Path, "File to write.", "report", Path("report.html"), metavar="HTML"),
     Option("out", "--out -o", Path, "Folder for the models.", "demo", Path("widemargin-demo")),
+    Option("action", "", ("rename", "merge", "drop", "add"), "What to do: rename OLD NEW; merge LABEL LABEL … --into "
+           "NAME; drop LABEL …; or add NAME --rows-with FILE.", "labels", metavar="ACTION"),
+    Option("names", "", list[str], "Labels of the model, or new names.", "labels", metavar="LABEL"),
+    Option("into", "--into", str, "Name of the merged label; it may be one of those that are merged.", "labels",
+           metavar="NAME"),
+    Option("rows_with", "--rows-with", Path, "File with the ids of the training rows that get the added label, one per "
+           "line; if the rows have no ids, their numbers, counting from 0.", "labels", metavar="FILE"),
+    Option("changes", "--changes", Path, "File with many changes, which are made at once. Each line has an action and "
+           "labels, separated by tabs: rename, the old name and the new one; merge, the labels and the name of the "
+           "merged one; drop and labels; or add, a new name and the ids of its rows.", "labels", metavar="TSV"),
+    Option("out", "--out -o", Path, "Folder for the changed model.", "update labels", metavar="MODEL2",
+           shown="the model is replaced"),
+    Option("remove", "--remove", Path, "File with the ids of training rows to remove, one per line; if the rows have "
+           "no ids, their numbers, counting from 0.", "update", metavar="FILE"),
+    Option("rows", "--rows", Path, "The rows and labels that the model was trained on, for a model that does not "
+           "record them (see train --keep-rows).", "update", metavar="DATA"),
+    Option("extend_vocabulary", "--extend-vocabulary", bool, "Make features of the words in new texts that the model "
+           "does not know; by default, they are ignored.", "update", False),
+    Option("leave", "--leave", bool, "If the old rows are not available, keep the old weights of labels that should be "
+           "solved again; by default, this is an error.", "update", False),
+    Option("purge", "--purge", bool, "Delete removed rows from the model folder. Stores outside it are never "
+           "rewritten.", "update", False),
+    Option("dry_run", "--dry-run", bool, "Show which labels would be solved again, and write nothing.", "update",
+           False),
     Option("method", "--method", tuple(METHODS), "Method to use. top-k and output-code require one label per row; the "
            "last five are for labels in a tree.", "train path", "one-vs-all"),
     Option("test", "--test", Path, "Held-out rows on which the models are evaluated.", "path", ..., metavar="DATA"),
@@ -352,7 +379,7 @@ OPTIONS: list[Option] = [
     Option("features", "--features", Path, "File of feature names, one per line, in the order of the feature numbers.",
            f"{TRAINING} convert", panel=DATA),
     Option("index_base", "--index-base", ("auto", "0", "1"), "Index of the first feature in a text file; needed only "
-           "if it cannot be inferred from the file.", f"{TRAINING} {WITH_MODEL} convert", "auto", panel=DATA),
+           "if it cannot be inferred from the file.", f"{TRAINING} {WITH_MODEL} convert update", "auto", panel=DATA),
     Option("keep_rows", "--keep-rows", bool, "Keep a copy of the training rows in the model folder, so that the model "
            "can be updated. Without it, a model that was trained on a store records where the store is.", "train",
            False, panel=DATA),
@@ -361,27 +388,31 @@ OPTIONS: list[Option] = [
            False, panel=DATA),
     Option("row_ids", "--row-ids", Path, "File with an id for each row, one per line; rows can later be removed by "
            "their ids. This requires --keep-rows or a store.", "train", panel=DATA, metavar="FILE"),
+    Option("row_ids", "--row-ids", Path, "File with an id for each new row, one per line; needed if the model records "
+           "ids.", "update", panel=DATA, metavar="FILE"),
     Option("test_size", "--test-size", float, "Hold out this fraction of the rows, such as 0.2, and evaluate the model "
            "on them.", "train", panel=DATA, min=0.0, max=1.0),
     Option("skip_unlabelled", "--skip-unlabelled", bool, "Leave out rows without a label.",
-           f"{TRAINING} evaluate report", False, panel=DATA),
+           f"{TRAINING} evaluate report update", False, panel=DATA),
     Option("text", "--text", str, f"Treat the data as {A_TABLE} and use these text columns, separated by commas; "
            "--labels names the label column.", TRAINING, panel=TABLE, metavar="COLUMNS", parse=columns),
     Option("text", "--text", str, "Text columns of a table, separated by commas. If DATA is not given, this is a "
            "single text to classify.", "predict", panel=TABLE, metavar="COLUMNS", shown="as in training"),
-    Option("text", "--text", str, "Text columns of a table, separated by commas.", "evaluate report", panel=TABLE,
-           metavar="COLUMNS", shown="as in training", parse=columns),
-    Option("labels", "--labels", str, "Label column of a table.", "evaluate report", panel=TABLE, metavar="COLUMN",
-           shown="as in training"),
+    Option("text", "--text", str, "Text columns of a table, separated by commas.", "evaluate report update",
+           panel=TABLE, metavar="COLUMNS", shown="as in training", parse=columns),
+    Option("labels", "--labels", str, "Label column of a table.", "evaluate report update", panel=TABLE,
+           metavar="COLUMN", shown="as in training"),
     text("id", "--id", str, "Column with an id for each row, as with --row-ids.", commands="train", metavar="COLUMN"),
+    Option("id", "--id", str, "Column with an id for each new row, as with --row-ids.", "update", panel=TABLE,
+           metavar="COLUMN"),
     text("label_sep", "--label-sep", str, "Separator between the labels in a cell, such as '|'; without it, each cell "
-         "contains a single label.", commands=f"{TRAINING} evaluate report"),
+         "contains a single label.", commands=f"{TRAINING} evaluate report update"),
     text("delimiter", "--delimiter", str, "Separator between the cells of a CSV or TSV file.",
-         shown="comma for CSV, tab for TSV", commands=f"{TRAINING} {WITH_MODEL}", parse=tab_or_character),
+         shown="comma for CSV, tab for TSV", commands=f"{TRAINING} {WITH_MODEL} update", parse=tab_or_character),
     text("quotes", "--quotes/--no-quotes", bool, "Whether cells of a CSV or TSV file may be quoted.",
-         commands=f"{TRAINING} {WITH_MODEL}", shown="quotes"),
+         commands=f"{TRAINING} {WITH_MODEL} update", shown="quotes"),
     text("encoding", "--encoding", str, "Character encoding of a CSV, TSV or JSON lines file.", shown="utf-8",
-         commands=f"{TRAINING} {WITH_MODEL}"),
+         commands=f"{TRAINING} {WITH_MODEL} update"),
     text("analyzer", "--analyzer", ("word", "char", "char_wb"), "Whether terms consist of words or of characters "
          "(char_wb: characters within words).", shown="word", parameter="text__analyzer"),
     text("ngrams", "--ngrams", str, "Minimum and maximum length of a term, in words or characters.", shown="1,1",
@@ -446,24 +477,24 @@ OPTIONS: list[Option] = [
     Option("connections", "--connections", int, "Maximum number of simultaneous connections; further ones are refused "
            "with status 503.", "serve", 1000, min=1),
     Option("jobs", "--jobs -j", int, "Number of threads; -1 for all cores. The results do not depend on this number.",
-           f"{TRAINING} {WITH_MODEL} serve", 1, panel=RUN, parameter="n_jobs"),
+           f"{TRAINING} {WITH_MODEL} serve update labels", 1, panel=RUN, parameter="n_jobs"),
     Option("processes", "--processes", int, "Number of worker processes; -1 for one per core. By default, there are no "
-           "worker processes.", "train compare predict", panel=RUN),
+           "worker processes.", "train compare predict update", panel=RUN),
     Option("scheduler", "--scheduler", str, "Address, such as tcp://host:8786, of a Dask scheduler whose "
-           "workers do the work.", "train compare predict", panel=RUN, metavar="ADDRESS"),
+           "workers do the work.", "train compare predict update", panel=RUN, metavar="ADDRESS"),
     Option("shard_size", "--shard-size", int, "Number of labels per shard in one-vs-all training. If training is "
-           "killed, only the shards in progress are lost. The model does not depend on this number.", "train",
+           "killed, only the shards in progress are lost. The model does not depend on this number.", "train update",
            shown="enough for about half a minute", panel=RUN, min=1),
     Option("time_limit", "--time-limit", float, "Time limit, in seconds. When it is reached, one-vs-all "
            "training stops and can be resumed by running the command again; other methods save the model trained so "
-           "far.", "train", panel=RUN,
+           "far.", "train update", panel=RUN,
            metavar="SECONDS", min=0.0),
     Option("memory_limit", "--memory-limit", float, "Memory limit for this process, or for each worker, in megabytes.",
-           "train predict", panel=RUN, metavar="MB", min=1.0),
-    Option("restart", "--restart", bool, "Discard an unfinished training run in the folder and start over.", "train",
-           False, panel=RUN),
+           "train predict update", panel=RUN, metavar="MB", min=1.0),
+    Option("restart", "--restart", bool, "Discard an unfinished training run or update in the folder and start over.",
+           "train update labels", False, panel=RUN),
     Option("json", "--json", bool, "Print one JSON object instead of tables.",
-           f"{TRAINING} evaluate inspect report convert demo", False),
+           f"{TRAINING} evaluate inspect report convert demo update labels", False),
     Option("json", "--json", bool, "Print one JSON object per row, as with --format jsonl.", "predict", False),
 ]  # fmt: skip
 
@@ -523,6 +554,26 @@ COMMANDS: dict[str, Command] = {
         If a training run was interrupted, show its progress and how to resume it.""",
         "widemargin inspect model --label devel::lang:python",
         "inspect:run",
+    ),
+    "update": Command(
+        """Update a model with new rows, removed rows and new labels, without training it again.
+
+        One-vs-all: labels whose weights are still within the tolerance keep them; the others are solved again, starting
+        from their old weights. Other methods are tested and continued as a whole. The certificate of the result holds
+        for the rows that are left and the new ones. The model must record its training rows (train --keep-rows, or
+        training on a store), unless --rows gives them. The folder is replaced in one step at the end; run the same
+        command again to resume an update that was interrupted.""",
+        "widemargin update model new.txt.gz --remove ids.txt",
+        "update:run",
+    ),
+    "labels": Command(
+        """Rename, merge, drop or add labels of a model, without training it again.
+
+        Renaming and dropping need no training rows. A merged label has the rows of all its parts, and an added one
+        those of --rows-with; both are solved on all training rows, which the model must record (train --keep-rows, or
+        training on a store). Models with one problem for all classes (top-k, output codes) can only rename them.""",
+        "widemargin labels model rename colour color",
+        "labels:run",
     ),
     "serve": Command(
         """Answer HTTP requests with the top labels for rows or texts.

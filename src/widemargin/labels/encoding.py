@@ -507,8 +507,8 @@ def listed(names: Iterable[Any], separator: str = ", ", most: int = MAX_NAMES_IN
     return f"{shown}{separator}… ({more} more)" if more > 0 else shown
 
 
-def look_up(labels: Iterable[Any], numbers: Mapping[Any, int], place: str) -> IntArray:
-    """Number of each label; an error names labels without one, and the nearest known names."""
+def look_up(labels: Iterable[Any], numbers: Mapping[Any, int], place: str, remedy: str | None = None) -> IntArray:
+    """Number of each label; an error names labels without one, and the nearest known names or the remedy."""
     labels = list(labels)
     try:
         found = [numbers.get(label, -1) for label in labels]
@@ -517,7 +517,7 @@ def look_up(labels: Iterable[Any], numbers: Mapping[Any, int], place: str) -> In
     result = np.array(found, dtype=np.intp)
     if result.size and result.min() < 0:
         missing = list(dict.fromkeys(label for label, number in zip(labels, found, strict=True) if number < 0))
-        raise DataFormatError(f"{_subject(missing)} not in {place}", remedy=_suggestion(missing, numbers))
+        raise DataFormatError(f"{_subject(missing)} not in {place}", remedy=_suggestion(missing, numbers, remedy))
     return result
 
 
@@ -528,8 +528,8 @@ def _subject(missing: list[Any]) -> str:
     return f"{len(missing)} labels ({listed(missing, most=MAX_MISSING_IN_MESSAGE)}) are"
 
 
-def _suggestion(missing: list[Any], known: Mapping[Any, int]) -> str:
-    """Known names near the first missing one; numbers are compared as text."""
+def _suggestion(missing: list[Any], known: Mapping[Any, int], remedy: str | None) -> str:
+    """Known names near the first missing one, compared as text; otherwise a remedy."""
     if len(known) <= MAX_NAMES_TO_COMPARE:
         spelled = {str(name): name for name in known}
         same = spelled.get(str(missing[0]))
@@ -542,4 +542,6 @@ def _suggestion(missing: list[Any], known: Mapping[Any, int]) -> str:
         near = difflib.get_close_matches(str(missing[0]), spelled)
         if near:
             return f"did you mean {' or '.join(repr(spelled[name]) for name in near)} instead of {missing[0]!r}?"
+    if remedy is not None:
+        return remedy
     return "add it, or leave out its rows" if len(missing) == 1 else "add them, or leave out their rows"

@@ -56,6 +56,8 @@ STATUS = {
 }
 LONGEST_TEXT = 400
 MOST_DECIMALS = 6
+MOST_UPDATES = 10  # shown, the latest ones
+OUTCOMES = {"solved": "solved again", "new": "new", "left": "left as they were"}  # of labels in an update
 N_MISTAKES, N_REASONS, N_NAMES, N_TOP = 12, 8, 8, 3
 
 
@@ -139,6 +141,7 @@ def render_report(
         parameters=_parameters_of(estimator),
         quality=quality_of(outcome),
         certificate=_certificate_facts(estimator),
+        updates=_updates_of(estimator),
         pictures=pictures,
         labels=labels,
         on_tree=outcome.kind == "tree",
@@ -184,6 +187,18 @@ class CertificateFacts:
     upper: str
     status: str
     notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class UpdateRow:
+    """A line of the history of updates, as text."""
+
+    version: str
+    date: str
+    added: str
+    removed: str
+    labels: str
+    gap: str
 
 
 def _facts_of(outcome: Outcome) -> list[Fact]:
@@ -293,6 +308,28 @@ def _certificate_facts(model: Any) -> CertificateFacts | None:
         status=STATUS.get(model.status_.value, model.status_.value),
         notes=tuple(notes),
     )
+
+
+def _updates_of(model: Any) -> list[UpdateRow]:
+    """The latest updates, the oldest of them first."""
+    rows = []
+    for version, update in list(enumerate(getattr(model, "updates_", ()), start=2))[-MOST_UPDATES:]:
+        if isinstance(update.get("labels"), dict):  # a change of labels
+            parts = {what: count for what, count in update["labels"].items() if isinstance(count, int)}
+        else:
+            parts = {what: update.get(f"labels_{name}", 0) for name, what in OUTCOMES.items()}
+        gap = update.get("gap_after")
+        rows.append(
+            UpdateRow(
+                version=f"{version:,}",
+                date=short_text(str(update.get("date", ""))[:10]),
+                added=f"{update.get('added', 0):,}",
+                removed=f"{update.get('removed', 0):,}",
+                labels=short_text(", ".join(f"{count:,} {what}" for what, count in parts.items() if count)) or "–",
+                gap="–" if gap is None else _per_cent(gap),
+            )
+        )
+    return rows
 
 
 def _share(value: float) -> str:
