@@ -340,16 +340,16 @@ class TrainingRows:
         )
 
     def check_new_ids(self, ids: Sequence[str] | None, n_rows: int) -> None:
-        """An error unless `with_appended` can take these ids of new rows; None for rows without ids."""
+        """An error unless new rows can have these ids: they must have ids if and only if the others do."""
         if (ids is None) != (self.row_ids is None):
             problem = "have ids, but the new rows have none" if ids is None else "have no ids, but the new rows have"
             remedy = "give an id for each new row" if ids is None else "leave the ids out, or train with row_ids"
             raise WidemarginError(f"the training rows of the model {problem}; {remedy}")
         if ids is None:
             return
-        names, removed = list(ids), set(self.removed.tolist())
-        check_row_ids(names, n_rows)
-        for name in names:
+        check_row_ids(list(ids), n_rows)
+        removed = set(self.removed.tolist())
+        for name in ids:
             number = self._numbers.get(name)
             if number is not None and number not in removed:
                 raise WidemarginError(
@@ -400,18 +400,18 @@ class TrainingRows:
         WidemarginError
             A removed row is in a store outside the model folder, which is never rewritten.
         """
-        self.check_purge()
         if not len(self.removed):
             return self
+        self.check_purgeable()
         live, segments, start = self.live_numbers(), [], 0
-        for kept, run in itertools.groupby(self.segments, key=lambda segment: segment.is_kept):
+        for _, run in itertools.groupby(self.segments, key=lambda segment: segment.is_kept):
             some = list(run)
             end = start + sum(segment.n_rows for segment in some)
-            n_live = int(np.searchsorted(live, end) - np.searchsorted(live, start))
-            if n_live == end - start or not kept:
+            left = live[(live >= start) & (live < end)] - start
+            if len(left) == end - start:
                 segments += some
-            elif n_live:
-                segments.append(self._rewritten(some, live[(live >= start) & (live < end)] - start))
+            elif len(left):
+                segments.append(self._rewritten(some, left))
             start = end
         return replace(
             self,
@@ -422,11 +422,11 @@ class TrainingRows:
             weights=None if self.weights is None else np.asarray(self.weights)[live],
         )
 
-    def check_purge(self) -> None:
+    def check_purgeable(self) -> None:
         """An error if `purged` would have to rewrite a store outside the model folder."""
         ends = np.cumsum([segment.n_rows for segment in self.segments])
-        places = np.searchsorted(ends, self.removed, side="right")
-        outside = [self.segments[place].path for place in np.unique(places) if not self.segments[place].is_kept]
+        places = np.unique(np.searchsorted(ends, self.removed, side="right")).tolist()
+        outside = [self.segments[place].path for place in places if not self.segments[place].is_kept]
         if outside:
             raise WidemarginError(
                 f"removed rows are in {', '.join(outside)}, which is outside the model folder and is never rewritten; "

@@ -31,7 +31,8 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 from sklearn.pipeline import Pipeline
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted
+from sklearn.utils import check_array, check_consistent_length
+from sklearn.utils.validation import check_is_fitted, check_non_negative
 
 from widemargin import __version__, _core
 from widemargin.data.normalize import with_unit_rows
@@ -47,7 +48,15 @@ from widemargin.estimators.training import TrainingData
 from widemargin.estimators.update_joint import update_joint
 from widemargin.exceptions import TrainingInterrupted, WidemarginError
 from widemargin.files import copy_folder
-from widemargin.labels.encoding import EncodedTargets, LabelEncoding, TargetKind, encode_targets, listed
+from widemargin.labels.encoding import (
+    EncodedTargets,
+    LabelEncoding,
+    TargetKind,
+    encode_targets,
+    is_indicator,
+    listed,
+    unwrap,
+)
 from widemargin.model_io import check_writable, folder_size
 from widemargin.model_io.state import MANIFEST
 from widemargin.parallel import as_executor
@@ -346,6 +355,10 @@ def update(
     return updated
 
 
+def _manifest(folder: str) -> bytes:
+    return (Path(folder) / MANIFEST).read_bytes()
+
+
 def _with_vectorizer(classifier: Any, fitted: Any, vectorizer: Any) -> Any:
     """The classifier in a pipeline like that of the old one."""
     if vectorizer is None:
@@ -396,7 +409,7 @@ def _old_rows(model: Any, vectorizer: Any, rows: Any) -> _OldRows | None:
         X, y, *rest = rows
         X = vectorizer.transform(list(X)) if vectorizer is not None else X
         X, (Y, new) = _checked(model, X), _encoded(model._encoding(), y)
-        weight = None if not rest or rest[0] is None else np.asarray(rest[0], dtype=np.float64)
+        weight = None if not rest or rest[0] is None else _checked_weights(rest[0], X)
         if new:
             raise ValueError(f"rows has the label {new[0]!r}, which the model does not have; pass its training rows")
     counts = np.asarray(Y.sum(axis=0)).reshape(-1)
@@ -419,6 +432,16 @@ def _checked(model: Any, X: Any) -> Any:
     if sp.issparse(X) and X.shape[1] > model.n_features_in_ and not hasattr(model, "feature_names_in_"):
         plain.n_features_in_ = X.shape[1]
     return plain._check_rows(X)
+
+
+def _checked_weights(weights: Any, X: Any) -> Floats:
+    """Weights of rows, of which all may be zero: unlike those of a fit, they are not the only rows."""
+    found: Floats = check_array(weights, ensure_2d=False, dtype=np.float64, input_name="sample_weight")
+    if found.ndim != 1:
+        raise ValueError(f"sample_weight must have one number for each row; got the shape {found.shape}")
+    check_consistent_length(X, found)
+    check_non_negative(found, "sample_weight")
+    return found
 
 
 def _change_of(model: Any, old: _OldRows | None, X: Any, y: Any, sample_weight: Any, remove: Any) -> _Change:
@@ -445,7 +468,7 @@ def _change_of(model: Any, old: _OldRows | None, X: Any, y: Any, sample_weight: 
             plain = sp.csr_array(plain) if sp.issparse(old.X) else plain.toarray()
     weight = np.ones(plain.shape[0])
     if sample_weight is not None:
-        weight = _check_sample_weight(sample_weight, plain, dtype=np.float64, ensure_non_negative=True)
+        weight = _checked_weights(sample_weight, plain)
     classes, order = _new_classes(model.classes_, kind, new_names)
     grown = kind == "binary" and bool(new_names)  # one output becomes three
     source = np.where(order < n_old_classes, order, -1)
@@ -564,7 +587,7 @@ def _encoded(encoding: LabelEncoding, y: Any) -> tuple[Any, list[Any]]:
         form = "an indicator matrix or label sets" if several else "one label per row"
         raise ValueError(f"y must have the form that the model was trained on; pass {form}")
     names, classes = targets.classes.tolist(), encoding.classes.tolist()
-    if several and names == list(range(len(names))) and names != classes:  # columns without names
+    if several and names != classes and _has_numbered_columns(y, names):
         if len(names) != len(classes):
             raise ValueError(
                 f"y has {len(names):,} columns, but the model has {len(classes):,} labels; pass one column per label, "
@@ -585,6 +608,13 @@ def _encoded(encoding: LabelEncoding, y: Any) -> tuple[Any, list[Any]]:
     return sp.csr_array((ones, (rows, target[columns])), shape=(targets.Y.shape[0], len(place))), new
 
 
+def _has_numbered_columns(y: Any, names: list[Any]) -> bool:
+    """Whether targets are an indicator whose columns have no names; label sets may have the same numbers as labels."""
+    if isinstance(y, EncodedTargets):  # of either form
+        return names == list(range(len(names))) and len(names) > 0
+    return is_indicator(unwrap(y)) and names == list(range(len(names)))
+
+
 def _check_disk(folder: Path, model: Any, change: _Change) -> None:
     """An error if the disk has no room for a second copy of the model and the new rows."""
     nearest = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
@@ -598,11 +628,6 @@ def _check_disk(folder: Path, model: Any, change: _Change) -> None:
             f"{folder}: the update will need about {needed / 1e9:.1f} GB of disk space, but only {free / 1e9:.1f} GB "
             "are free; free up space, or choose another folder with out"
         )
-
-
-def _manifest(folder: str) -> bytes:
-    """The description of a model; it names the hash of every file."""
-    return (Path(folder) / MANIFEST).read_bytes()
 
 
 def _identity(manifest: bytes, model: Any, change: _Change, extended: bool) -> dict[str, Any]:
@@ -644,7 +669,7 @@ def _checked_record(
     elif row_ids is not None:
         raise ValueError("row_ids are for new rows, and there are none; leave them out")
     if purge:
-        record.check_purge()
+        record.check_purgeable()
     return replace(record, Y=in_order(record.Y, change.order))
 
 
