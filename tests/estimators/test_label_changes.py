@@ -119,11 +119,13 @@ def test_a_label_without_rows_can_be_added(rows, model):
     assert not changed.predict(rows[0])[:, [4]].nnz
 
 
-def test_a_folder_keeps_rows_ids_and_dual_variables_in_step(rows, tmp_path):
+@pytest.mark.parametrize("keep_duals", [False, True])
+def test_a_folder_keeps_rows_ids_and_dual_variables_in_step(rows, tmp_path, keep_duals):
     """Rows that were removed before stay removed; later updates see the new labels."""
     X, sets = rows
     ids = [f"row {number}" for number in range(80)]
-    trained = train(OneVsAllClassifier(C=0.5, gap_tol=1e-6), (X, sets), tmp_path / "m", keep_rows=True, row_ids=ids)
+    estimator = OneVsAllClassifier(C=0.5, gap_tol=1e-6)
+    train(estimator, (X, sets), tmp_path / "m", keep_rows=True, keep_duals=keep_duals, row_ids=ids)
     update(tmp_path / "m", remove=["row 5", "row 6"])
     changes = [("merge", "elm", "oak", "tree"), ("add", "yew", ["row 7", "row 9"]), ("rename", "ash", "Ash")]
     change_labels(tmp_path / "m", changes)
@@ -136,7 +138,14 @@ def test_a_folder_keeps_rows_ids_and_dual_variables_in_step(rows, tmp_path):
     assert labels == ["Ash", "tree", "fir", "yew"]
     assert [{labels[j] for j in Y.indices[Y.indptr[i] : Y.indptr[i + 1]]} for i in range(78)] == truth
     assert changed.version_ == 3
-    assert hasattr(changed, "duals_") == hasattr(trained, "duals_")
+    assert hasattr(changed, "duals_") == keep_duals
+    if keep_duals:
+        assert changed.duals_.shape == (4, 80)
+        signs = np.array([[1.0 if label in some else -1.0 for some in truth] for label in labels])
+        alpha = changed.duals_.toarray().astype(np.float64)[:, left]
+        values = alpha.sum(axis=1) - (alpha**2).sum(axis=1) / 2.0 - ((alpha * signs @ X[left]) ** 2).sum(axis=1) / 2.0
+        np.testing.assert_allclose(values, changed.label_bounds_[:, 1], rtol=1e-5)
+        np.testing.assert_allclose((alpha * signs).sum(axis=1), 0.0, atol=1e-4)
     for place, label in enumerate(labels):
         best = optimum(X[left], np.array([label in some for some in truth]))
         assert changed.label_bounds_[place, 1] <= best * (1 + 1e-7)
