@@ -23,7 +23,7 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -57,6 +57,7 @@ from widemargin.labels.encoding import (
     listed,
     unwrap,
 )
+from widemargin.metrics import precision_at_k
 from widemargin.model_io import check_writable, folder_size
 from widemargin.model_io.state import MANIFEST
 from widemargin.parallel import as_executor
@@ -71,6 +72,7 @@ __all__ = ["Update", "update"]
 LEFT = "left"
 OUTCOMES = (UNTOUCHED, KEPT, SOLVED, NEW, LEFT)
 MAX_NAMED = 5  # labels in a message
+PLACES = (1, 3, 5)  # of P@k on test rows
 # Attributes of a model that a fit deletes or that describe its input, and that an update takes over.
 TAKEN_OVER = (
     "index_base_",
@@ -110,6 +112,8 @@ class Update:
         Words of new texts that the vocabulary does not have, and that were ignored.
     stale : tuple of str
         What was dropped because it described the old weights: "calibration", "label thresholds", "acceptance".
+    precision : dict of int to float
+        P@1, P@3 and P@5 of the updated model on the rows `test`, if there were any.
 
     Examples
     --------
@@ -129,6 +133,7 @@ class Update:
     cpu_s: float = 0.0
     unknown_words: int = 0
     stale: tuple[str, ...] = ()
+    precision: dict[int, float] = field(default_factory=dict)
 
     @property
     def counts(self) -> dict[str, int]:
@@ -146,6 +151,7 @@ class Update:
             **counts,
             "distance_bound": largest,
             "stale": list(self.stale),
+            **{f"precision_at_{k}": value for k, value in self.precision.items()},
         }
 
 
@@ -212,6 +218,7 @@ def update(
     remove: Any = None,
     sample_weight: Any = None,
     row_ids: Sequence[str] | None = None,
+    test: Any = None,
     out: str | os.PathLike[str] | None = None,
     extend_vocabulary: bool = False,
     leave: bool = False,
@@ -249,6 +256,9 @@ def update(
         Weights of the new rows.
     row_ids : sequence of str, optional
         Ids of the new rows, if the model records ids.
+    test : tuple of (X, y), optional
+        Rows on which the precision of the updated model is measured. It is part of the log, so the same rows, given at
+        every update, show how the model develops.
     out : path, optional
         Model folder to write. By default the folder that was given as `model`; nothing for a model in memory.
     extend_vocabulary : bool, default=False
@@ -340,7 +350,8 @@ def update(
         )
         if dry_run:
             return _with_vectorizer(new, fitted, None if vectorizer is None else fitted[0])
-        new.update_ = replace(new.update_, cpu_s=time.process_time() - cpu)
+        precision = {} if test is None else _precision(_with_vectorizer(new, fitted, vectorizer), test)
+        new.update_ = replace(new.update_, cpu_s=time.process_time() - cpu, precision=precision)
         new.updates_ = [*getattr(classifier, "updates_", []), new.update_.to_dict()]
         if record is not None and target is not None:
             new.rows_ = _recorded(record, change, os.path.abspath(target), row_ids, purge)
@@ -365,6 +376,16 @@ def _with_vectorizer(classifier: Any, fitted: Any, vectorizer: Any) -> Any:
         return classifier
     (first, _), (last, _) = fitted.steps
     return type(fitted)([(first, vectorizer), (last, classifier)])
+
+
+def _precision(model: Any, test: tuple[Any, Any]) -> dict[int, float]:
+    """P@1, P@3 and P@5 on labelled rows, as far as there are labels."""
+    X, y = test
+    classifier = model[-1] if isinstance(model, Pipeline) else model
+    places = [k for k in PLACES if k <= len(classifier.classes_)]
+    lists = model.predict_topk(X, places[-1]).indices
+    truth, _ = _encoded(classifier._encoding(), y)
+    return dict(zip(places, precision_at_k(truth, lists, k=places).tolist(), strict=True))
 
 
 def _has_index(classifier: Any) -> bool:
