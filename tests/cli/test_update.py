@@ -82,7 +82,7 @@ def test_new_words_can_become_features(table):
 
 def test_the_log_has_the_precision_on_test_rows(table):
     done = numbers("m", "new.csv", "--id", "id", "--test", "train.csv")
-    measured = json.loads(invoke("evaluate", "m", "train.csv", "--k", "1", "--k", "3", "--json").stdout)
+    measured = json.loads(invoke("evaluate", "m", "train.csv", "--k", "1,3", "--json").stdout)
     assert done["precision"] == pytest.approx(measured["precision"])
     assert list(done["precision"]) == ["1", "3"]  # there are three labels
     entry = json.loads(invoke("inspect", "m", "--json").stdout)["updates"][-1]
