@@ -164,20 +164,52 @@ def test_labels_that_need_old_rows_are_named_or_left(lists):
 
 def test_numbers_of_another_format_are_the_labels_of_the_model(lists):
     """svmlight has numbers as names; one that the model does not have becomes a new number."""
-    Path("new.svm").write_text("".join(f"{label} 0:0.5 3:0.25\n" for label in ("0,2", "5", "1")))
-    done = numbers("m", "new.svm", "--rows", "train.txt")
+    Path("new.svm").write_text("".join(f"{label} 1:0.5 4:0.25\n" for label in ("0,2", "5", "1")))
+    done = numbers("m", "new.svm", "--rows", "train.txt", "--index-base", "1")
     assert (done["new"], done["labels"]) == (1, 4)
     assert load("m").classes_.tolist() == [0, 1, 2, 5]
 
 
-def test_one_label_per_row(files):
+def test_one_label_per_row(files, monkeypatch):
     train, test = files
-    os.chdir(train.parent)
+    monkeypatch.chdir(train.parent)
     invoke("train", train, "--out", "m", "--keep-rows", *OPTIONS[:2], "--rank-scale", "0")
     Path("more.svm").write_text(test.read_text() + "9 1:0.7\n9 2:0.3 3:0.1\n")
     done = numbers("m", "more.svm")
     assert (done["added"], done["new"], done["labels"]) == (26, 1, 5)
     assert load("m").classes_.tolist() == [0, 1, 2, 3, 9]
+
+
+def test_named_labels_are_matched_by_name(lists):
+    """The new file has other columns than the first; a name without rows is no new label."""
+    X, _ = lists
+    Path("train_labels.txt").write_text("ash\nelm\nfir\n")
+    Path("new_labels.txt").write_text("fir\nyew\nash\noak\n")
+    labels = np.array([[1, 0, 0, 0], [0, 1, 1, 0], [0, 0, 1, 0]], dtype=np.int8)
+    write_xmc("new.txt", X[40:43], sp.csr_array(labels))
+    invoke("train", "train.txt", "--out", "named", "--keep-rows", *OPTIONS)
+    before = load("named").label_counts_
+    done = numbers("named", "new.txt")
+    assert (done["new"], done["labels"]) == (1, 4)
+    model = load("named")
+    assert model.classes_.tolist() == ["ash", "elm", "fir", "yew"]
+    assert model.label_counts_.tolist() == [before[0] + 2, before[1], before[2] + 1, 1]
+
+
+def test_another_folder_leaves_the_first_one_alone(table):
+    before = sorted(os.listdir("m"))
+    invoke("update", "m", "new.csv", "--id", "id", "--out", "m2")
+    assert sorted(os.listdir("m")) == before
+    numbers("m2", "--remove", "gone.txt")
+
+
+def test_an_interrupt_leaves_the_model(table, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("widemargin.cli.update.update", interrupted)
+    assert "interrupted" in invoke("update", "m", "--remove", "gone.txt", exit_code=130).stderr
+    assert load("m")[-1].version_ == 1
 
 
 @pytest.mark.parametrize("method", ["top-k", "output-code", "flat"])

@@ -288,6 +288,7 @@ DAMAGES = {
     "gap a string": (update(gap_after="small"), "gap_after of an update must be a number"),
     "time a truth": (update(cpu_s=True), "cpu_s of an update must be a number"),
     "date a number": (update(date=3), "the date of an update must be a string"),
+    "changes of labels a string": (update(labels={"renamed": "3"}), "number of labels 'renamed' must be an integer"),
     "keys of tuples": (update(more={"$items": [[{"$tuple": [1]}, 2]]}), "keys must be str"),
     "labels of 2": (array("row_labels", sp.csr_array(2 * LABELS)), "stored as 1"),
     "labels of floats": (array("row_labels", sp.csr_array(LABELS.astype(float))), "CSR array of int8 with 36 rows"),

@@ -78,6 +78,8 @@ def run(given: Given) -> None:
 def _labelled(opened: inputs.OpenModel, given: Given, path: Path, *, new: bool = False) -> tuple[Any, Any, Any]:
     """Rows or texts of a file, their labels as `update` takes them, and their ids; a note says which labels are new."""
     ids = (given.id, given.row_ids) if new else (None, None)
+    if not new:
+        given = Given(**vars(given) | {"index_base": "auto"})  # as in training; --index-base is for the new rows
     dataset = inputs.labelled_for_model(opened, given, path, *ids)
     y, unknown = inputs.new_targets(opened.classifier, dataset)
     if unknown and new:

@@ -581,6 +581,8 @@ def _checked_update(stored: dict[str, Any]) -> dict[str, Any]:
     """One entry of the log of updates: what `inspect` shows must have the right type."""
     for name in UPDATE_COUNTS:
         _checked_count(stored.get(name, 0), f"{name} of an update")
+    for name, count in stored.get("labels", {}).items():  # a change of labels
+        _checked_count(count, f"the number of labels {name!r:.50}")
     for name in UPDATE_NUMBERS:
         value = stored.get(name)
         if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):

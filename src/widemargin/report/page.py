@@ -317,7 +317,7 @@ def _updates_of(model: Any) -> list[UpdateRow]:
     rows = []
     for version, update in list(enumerate(getattr(model, "updates_", ()), start=2))[-MOST_UPDATES:]:
         if isinstance(update.get("labels"), dict):  # a change of labels
-            parts = {what: count for what, count in update["labels"].items() if isinstance(count, int)}
+            parts = update["labels"]
         else:
             parts = {what: update.get(f"labels_{name}", 0) for name, what in OUTCOMES.items()}
         gap = update.get("gap_after")
