@@ -59,7 +59,7 @@ from widemargin.labels.encoding import (
 )
 from widemargin.metrics import precision_at_k
 from widemargin.model_io import check_writable, folder_size
-from widemargin.model_io.state import MANIFEST
+from widemargin.model_io.state import MANIFEST, WORK_FOLDER
 from widemargin.parallel import as_executor
 from widemargin.parallel.work_folder import WorkFolder
 from widemargin.solvers.limits import TimeLimit
@@ -70,6 +70,7 @@ from widemargin.solvers.result import Status
 __all__ = ["Update", "update"]
 
 LEFT = "left"
+FACTS = "update.json"  # in the folder of an unfinished update: its `Update`, once all labels are solved
 OUTCOMES = (UNTOUCHED, KEPT, SOLVED, NEW, LEFT)
 MAX_NAMED = 5  # labels in a message
 PLACES = (1, 3, 5)  # of P@k on test rows
@@ -139,6 +140,21 @@ class Update:
     def counts(self) -> dict[str, int]:
         """Number of labels by outcome."""
         return {name: int(np.sum(self.outcome == name)) for name in OUTCOMES}
+
+    def to_json(self) -> dict[str, Any]:
+        """All values, for a file."""
+        plain = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in vars(self).items()}
+        distance = [None if np.isnan(value) else value for value in self.distance_bound.tolist()]
+        return plain | {"distance_bound": distance}
+
+    @classmethod
+    def from_json(cls, stored: dict[str, Any]) -> Update:
+        """The values of `to_json`."""
+        distance = np.array(
+            [np.nan if value is None else value for value in stored["distance_bound"]], dtype=np.float64
+        )
+        arrays = {"outcome": np.array(stored["outcome"], dtype=np.str_), "distance_bound": distance}
+        return cls(**{**stored, **arrays, "stale": tuple(stored["stale"])})
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON: the entry in the log of the model."""
@@ -319,6 +335,12 @@ def update(
     if target is not None:
         check_savable(fitted)
     classifier, vectorizer = (fitted[-1], fitted[0]) if isinstance(fitted, Pipeline) else (fitted, None)
+    request = _request(X, y, sample_weight, remove, row_ids, extend_vocabulary, purge)
+    if folder is not None and out is None and not dry_run:
+        finished = _finished_before(folder, classifier)
+        if finished is not None and finished.pop("request", None) == request and not restart:
+            classifier.update_ = Update.from_json(finished)
+            return fitted
     if isinstance(fitted, Pipeline) and not isinstance(fitted, TextPipeline) and len(fitted.steps) != 2:
         raise ValueError("only a pipeline of a vectoriser and a classifier can be updated; pass the classifier alone")
     unknown = 0
@@ -361,9 +383,35 @@ def update(
                 new.duals_ = sp.csr_array(parts, shape=(kept.shape[0], new.rows_.n_stored))
         updated = _with_vectorizer(new, fitted, vectorizer)
         if target is not None and work is not None:
+            work.write_json(FACTS, {"request": request, **new.update_.to_json()})
             save(updated, target, index=_has_index(classifier))
             work.remove()
     return updated
+
+
+def _request(X: Any, y: Any, sample_weight: Any, *others: Any) -> str:
+    """A hash of the arguments that say what to change."""
+    digest = hashlib.sha256()
+    for values in (X, sample_weight):
+        add_matrix(digest, values if sp.issparse(values) else np.asarray(values))
+    if y is not None:
+        targets = encode_targets(y)
+        add_matrix(digest, targets.Y)
+        add_matrix(digest, targets.classes)
+    for value in others:
+        digest.update(json.dumps(value if value is None or isinstance(value, bool) else list(map(str, value))).encode())
+    return digest.hexdigest()
+
+
+def _finished_before(folder: str, model: Any) -> dict[str, Any] | None:
+    """The facts about an update that was killed after it had replaced the model; what it left is removed."""
+    before = WorkFolder(Path(folder) / WORK_FOLDER, {}).before()
+    if before is None or before.get("kind") != "update" or before.get("version") != model.version_ - 1:
+        return None
+    with WorkFolder.open(folder, before) as work:
+        facts: dict[str, Any] | None = work.read_json(FACTS)
+        work.remove()
+    return facts
 
 
 def _manifest(folder: str) -> bytes:
