@@ -80,6 +80,16 @@ def test_new_words_can_become_features(table):
     assert "tool" in invoke("predict", "m", "--text", "hammer", "--k", "1").stdout
 
 
+def test_the_log_has_the_precision_on_test_rows(table):
+    done = numbers("m", "new.csv", "--id", "id", "--test", "train.csv")
+    measured = json.loads(invoke("evaluate", "m", "train.csv", "--k", "1,3", "--json").stdout)
+    assert done["precision"] == pytest.approx(measured["precision"])
+    assert list(done["precision"]) == ["1", "3"]  # there are three labels
+    entry = json.loads(invoke("inspect", "m", "--json").stdout)["updates"][-1]
+    assert entry["precision_at_1"] == done["precision"]["1"]
+    assert "P@1" in invoke("inspect", "m").stdout
+
+
 def test_people_get_a_table(table):
     shown = invoke("update", "m", "new.csv", "--id", "id", "--remove", "gone.txt", "--out", "m2")
     assert "5 added, 2 removed" in shown.stdout

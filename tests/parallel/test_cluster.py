@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import signal
 import subprocess
@@ -26,9 +27,11 @@ from widemargin import (
     path,
     save,
     train,
+    update,
     write_store,
 )
 from widemargin.cli.__main__ import make_app
+from widemargin.data.store import open_store
 from widemargin.datasets import make_zipf_multilabel
 from widemargin.exceptions import WidemarginError
 from widemargin.model_io.state import WORK_FOLDER
@@ -147,6 +150,21 @@ def test_killed_worker_and_killed_driver_cost_nothing_but_time(cluster, client, 
     assert content(out) == content(tmp_path / "undisturbed")
     client.wait_for_workers(3)  # no worker should join during the next test
     client.unregister_worker_plugin("gates")
+
+
+def test_an_update_on_a_cluster_gives_the_same_bytes(client, large_store, tmp_path, content):
+    train(OneVsAllClassifier(prune=0.01, normalize=True), large_store, tmp_path / "model")
+    rows = open_store(large_store)
+    found = []
+    for name, how in (("whole", {}), ("cluster", {"executor": client, "shard_size": 100})):
+        update(tmp_path / "model", 2 * rows.X[:40], rows.Y[:40], remove=range(50, 90), out=tmp_path / name, **how)
+        files = content(tmp_path / name)
+        manifest = json.loads(files.pop("model.json"))
+        (log,) = manifest["attributes"]["updates"]
+        del log["date"], log["cpu_s"]
+        assert log["labels_solved"] > 200  # three shards at least
+        found.append((files, manifest))
+    assert found[0] == found[1]
 
 
 class Blind(WorkerPlugin):

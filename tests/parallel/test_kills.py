@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import errno
 import io
+import json
 import os
 import resource
 import shutil
@@ -14,7 +15,7 @@ import time
 import numpy as np
 import pytest
 
-from widemargin import OneVsAllClassifier, load, train
+from widemargin import OneVsAllClassifier, load, train, update
 from widemargin.cli.__main__ import make_app
 from widemargin.model_io.state import WORK_FOLDER
 
@@ -67,6 +68,61 @@ def test_command_killed_at_random_moments_resumes_to_the_same_bytes(store, tmp_p
             out = tmp_path / f"model{n_models}"
     os.waitpid(in_child(command(out)), 0)
     assert content(out) == expected
+
+
+@pytest.mark.slow
+def test_update_killed_at_random_moments_resumes_to_the_same_bytes(store, problem, tmp_path, content):
+    rng = np.random.default_rng(8)
+    X, Y = problem
+    train(OneVsAllClassifier(prune=0.02), store, tmp_path / "old")
+    before = without_times(content(tmp_path / "old"))
+
+    def change(out):
+        return lambda: update(out, X[:50] * 2, Y[:50], remove=np.arange(0, 2400, 4), shard_size=20)
+
+    shutil.copytree(tmp_path / "old", tmp_path / "undisturbed")
+    used = os.wait4(in_child(change(tmp_path / "undisturbed")), 0)[2]
+    duration = used.ru_utime + used.ru_stime
+    expected = without_times(content(tmp_path / "undisturbed"))
+    assert load(tmp_path / "undisturbed").version_ == 2
+    assert load(tmp_path / "undisturbed").updates_[0]["labels_solved"] > 100
+    n_kills = n_models = n_resumed = 0
+    out = shutil.copytree(tmp_path / "old", tmp_path / "model")
+    while n_kills < N_KILLS:
+        pid = in_child(change(out))
+        time.sleep(rng.uniform(0.1, 1.2) * duration)
+        killed = not ended(pid)
+        if killed:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            n_kills += 1
+            n_resumed += bool(list((out / WORK_FOLDER).glob("shards-*/*.npz")))
+        model = load(out)
+        assert model.version_ in ((1, 2) if killed else (2,))
+        if model.version_ == 1:
+            found = {name: data for name, data in content(out).items() if name in before or name == "model.json"}
+            assert without_times(found) == before
+            continue
+        if (out / WORK_FOLDER / "manifest.json").exists():  # killed after the model was replaced
+            os.waitpid(in_child(change(out)), 0)
+        assert without_times(content(out)) == expected
+        n_models, duration = n_models + 1, 0.9 * duration
+        out = shutil.copytree(tmp_path / "old", tmp_path / f"model{n_models}")
+    assert n_resumed >= 3  # kills while labels were being solved
+    os.waitpid(in_child(change(out)), 0)
+    assert without_times(content(out)) == expected
+
+
+def without_times(files):
+    """The files of a model, with its manifest but for when an update was made and how long it took.
+
+    A kill while the folder of the unfinished update was being removed may leave some of it, for the next one to remove.
+    """
+    manifest = json.loads(files["model.json"])
+    for log in manifest["attributes"].get("updates", []):
+        del log["date"], log["cpu_s"]
+    rest = {name: data for name, data in files.items() if not name.startswith(f"{WORK_FOLDER}-")}
+    return {**rest, "model.json": manifest}
 
 
 class Failure:

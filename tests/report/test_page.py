@@ -283,15 +283,16 @@ def test_the_history_of_updates_is_shown(rows):
     model, X, Y = several(rows)
     assert 'id="updates"' not in shown(model, X, Y)
     model.updates_ = [
-        {"date": "2026-01-02T03:04:05+00:00", "added": 1234, "removed": 5, "labels_solved": 2, "gap_after": 0.001},
+        {"date": "2026-01-02T03:04:05+00:00", "added": 1234, "removed": 5, "labels_solved": 2, "gap_after": 0.001}
+        | {"precision_at_1": 0.75, "precision_at_3": 0.5},
         {"date": "<b>", "labels": {"renamed": 1, "merged": 2, "dropped": 0, "added": 0}, "gap_after": None},
     ]
     page = shown(model, X, Y)
     table = re.search(r'id="updates".*?</table>', page, re.DOTALL)[0]
     cells = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in re.findall(r"<tr>(.*?)</tr>", table)]
     assert cells[1:] == [
-        ["2", "2026-01-02", "1,234", "5", "2 solved again", "0.1%"],
-        ["3", "&lt;b&gt;", "0", "0", "1 renamed, 2 merged", "–"],
+        ["2", "2026-01-02", "1,234", "5", "2 solved again", "0.1%", "0.750 / 0.500"],
+        ["3", "&lt;b&gt;", "0", "0", "1 renamed, 2 merged", "–", "–"],
     ]
 
 

@@ -36,6 +36,9 @@ UPDATE_COLUMNS = {
     "cpu_s": "CPU s",
     "gap_before": "gap before",
     "gap_after": "gap after",
+    "precision_at_1": "P@1",
+    "precision_at_3": "P@3",
+    "precision_at_5": "P@5",
 }
 
 
@@ -88,6 +91,8 @@ def _update_cell(name: str, value: Any) -> str:
         return value or ""
     if isinstance(value, dict):  # a change of labels
         return ", ".join(f"{count:,} {what}" for what, count in value.items() if count)
+    if name.startswith("precision"):
+        return f"{value:.4f}"
     return f"{value:.2e}" if name.startswith("gap") else f"{value:.1f}" if name == "cpu_s" else f"{value:,}"
 
 

@@ -236,6 +236,8 @@ OPTIONS: list[Option] = [
            "record them (see train --keep-rows).", "update", metavar="DATA"),
     Option("extend_vocabulary", "--extend-vocabulary", bool, "Make features of the words in new texts that the model "
            "does not know; by default, they are ignored.", "update", False),
+    Option("test", "--test", Path, "Labelled rows on which the precision of the updated model is measured, for the log "
+           "that inspect and report show.", "update", metavar="DATA"),
     Option("leave", "--leave", bool, "If the old rows are not available, keep the old weights of labels that should be "
            "solved again; by default, this is an error.", "update", False),
     Option("purge", "--purge", bool, "Delete removed rows from the model folder. Stores outside it are never "

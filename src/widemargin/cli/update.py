@@ -37,7 +37,7 @@ def run(given: Given) -> None:
     if given.data is None and given.remove is None and not given.purge:
         raise ValueError("there is nothing to update; give NEW_DATA, or rows to remove with --remove")
     target = given.out or given.model
-    sources = [path for path in (given.data, given.rows) if path is not None]
+    sources = [path for path in (given.data, given.rows, given.test) if path is not None]
     refuse_input_as_output(target, given.remove, given.row_ids, *sources, *(f for p in sources for f in label_files(p)))
     if not given.dry_run:
         check_writable(target)
@@ -45,7 +45,8 @@ def run(given: Given) -> None:
     wall, cpu = time.perf_counter(), time.process_time()
     rows = None if given.rows is None else _labelled(opened, given, given.rows)[:2]
     X, y, ids = (None, None, None) if given.data is None else _labelled(opened, given, given.data, new=True)
-    how: dict[str, Any] = {"executor": executor_of(given), "memory_limit_mb": given.memory_limit}
+    test = None if given.test is None else _labelled(opened, given, given.test)[:2]
+    how: dict[str, Any] = {"executor": executor_of(given), "memory_limit_mb": given.memory_limit, "test": test}
     how |= {"shard_size": given.shard_size, "restart": given.restart, "report": console.print_note}
     how |= {name: getattr(given, name) for name in ("extend_vocabulary", "leave", "purge", "dry_run")}
     with console.progress_bar("Updating") as callback:
@@ -103,6 +104,7 @@ def summarize(model: Any, dry_run: bool) -> dict[str, Any]:
         "gap_after": found.gap_after,
         "distance_bound": float(bounds.max()) if len(bounds) else None,
         "stale": list(found.stale),
+        **({"precision": {str(k): value for k, value in found.precision.items()}} if found.precision else {}),
         "version": model.version_,
         "rows": int(model.n_samples_fit_),
         "labels": len(model.classes_),
@@ -139,6 +141,9 @@ def table_rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
         rows.append(("distance to the optimum", f"at most {summary['distance_bound']:.3g} for any label"))
     if summary["stale"]:
         rows.append(("out of date", f"{', '.join(summary['stale'])}; fitted to the old weights and dropped"))
+    if "precision" in summary:
+        names = " / ".join(summary["precision"])
+        rows.append((f"P@{names}", " / ".join(f"{value:.4f}" for value in summary["precision"].values())))
     rows.append(("version", f"{summary['version']:,}"))
     rows.append(("model size", console.size_text(summary["model_bytes"])))
     return rows

@@ -23,7 +23,7 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -57,8 +57,9 @@ from widemargin.labels.encoding import (
     listed,
     unwrap,
 )
+from widemargin.metrics import precision_at_k
 from widemargin.model_io import check_writable, folder_size
-from widemargin.model_io.state import MANIFEST
+from widemargin.model_io.state import MANIFEST, WORK_FOLDER
 from widemargin.parallel import as_executor
 from widemargin.parallel.work_folder import WorkFolder
 from widemargin.solvers.limits import TimeLimit
@@ -69,8 +70,10 @@ from widemargin.solvers.result import Status
 __all__ = ["Update", "update"]
 
 LEFT = "left"
+FACTS = "update.json"  # in the folder of an unfinished update: its `Update`, once all labels are solved
 OUTCOMES = (UNTOUCHED, KEPT, SOLVED, NEW, LEFT)
 MAX_NAMED = 5  # labels in a message
+PLACES = (1, 3, 5)  # of P@k on test rows
 # Attributes of a model that a fit deletes or that describe its input, and that an update takes over.
 TAKEN_OVER = (
     "index_base_",
@@ -110,6 +113,8 @@ class Update:
         Words of new texts that the vocabulary does not have, and that were ignored.
     stale : tuple of str
         What was dropped because it described the old weights: "calibration", "label thresholds", "acceptance".
+    precision : dict of int to float
+        P@1, P@3 and P@5 of the updated model on the rows `test`, if there were any.
 
     Examples
     --------
@@ -129,11 +134,27 @@ class Update:
     cpu_s: float = 0.0
     unknown_words: int = 0
     stale: tuple[str, ...] = ()
+    precision: dict[int, float] = field(default_factory=dict)
 
     @property
     def counts(self) -> dict[str, int]:
         """Number of labels by outcome."""
         return {name: int(np.sum(self.outcome == name)) for name in OUTCOMES}
+
+    def to_json(self) -> dict[str, Any]:
+        """All values, for a file."""
+        plain = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in vars(self).items()}
+        distance = [None if np.isnan(value) else value for value in self.distance_bound.tolist()]
+        return plain | {"distance_bound": distance}
+
+    @classmethod
+    def from_json(cls, stored: dict[str, Any]) -> Update:
+        """The values of `to_json`."""
+        distance = np.array(
+            [np.nan if value is None else value for value in stored["distance_bound"]], dtype=np.float64
+        )
+        arrays = {"outcome": np.array(stored["outcome"], dtype=np.str_), "distance_bound": distance}
+        return cls(**{**stored, **arrays, "stale": tuple(stored["stale"])})
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON: the entry in the log of the model."""
@@ -146,6 +167,7 @@ class Update:
             **counts,
             "distance_bound": largest,
             "stale": list(self.stale),
+            **{f"precision_at_{k}": value for k, value in self.precision.items()},
         }
 
 
@@ -212,6 +234,7 @@ def update(
     remove: Any = None,
     sample_weight: Any = None,
     row_ids: Sequence[str] | None = None,
+    test: Any = None,
     out: str | os.PathLike[str] | None = None,
     extend_vocabulary: bool = False,
     leave: bool = False,
@@ -249,6 +272,9 @@ def update(
         Weights of the new rows.
     row_ids : sequence of str, optional
         Ids of the new rows, if the model records ids.
+    test : tuple of (X, y), optional
+        Rows on which the precision of the updated model is measured. It is part of the log, so the same rows, given at
+        every update, show how the model develops.
     out : path, optional
         Model folder to write. By default the folder that was given as `model`; nothing for a model in memory.
     extend_vocabulary : bool, default=False
@@ -309,6 +335,12 @@ def update(
     if target is not None:
         check_savable(fitted)
     classifier, vectorizer = (fitted[-1], fitted[0]) if isinstance(fitted, Pipeline) else (fitted, None)
+    request = _request(X, y, sample_weight, remove, row_ids, extend_vocabulary, purge)
+    if folder is not None and out is None and not dry_run:
+        finished = _finished_before(folder, classifier)
+        if finished is not None and finished.pop("request", None) == request and not restart:
+            classifier.update_ = Update.from_json(finished)
+            return fitted
     if isinstance(fitted, Pipeline) and not isinstance(fitted, TextPipeline) and len(fitted.steps) != 2:
         raise ValueError("only a pipeline of a vectoriser and a classifier can be updated; pass the classifier alone")
     unknown = 0
@@ -340,7 +372,8 @@ def update(
         )
         if dry_run:
             return _with_vectorizer(new, fitted, None if vectorizer is None else fitted[0])
-        new.update_ = replace(new.update_, cpu_s=time.process_time() - cpu)
+        precision = {} if test is None else _precision(_with_vectorizer(new, fitted, vectorizer), test)
+        new.update_ = replace(new.update_, cpu_s=time.process_time() - cpu, precision=precision)
         new.updates_ = [*getattr(classifier, "updates_", []), new.update_.to_dict()]
         if record is not None and target is not None:
             new.rows_ = _recorded(record, change, os.path.abspath(target), row_ids, purge)
@@ -350,9 +383,35 @@ def update(
                 new.duals_ = sp.csr_array(parts, shape=(kept.shape[0], new.rows_.n_stored))
         updated = _with_vectorizer(new, fitted, vectorizer)
         if target is not None and work is not None:
+            work.write_json(FACTS, {"request": request, **new.update_.to_json()})
             save(updated, target, index=_has_index(classifier))
             work.remove()
     return updated
+
+
+def _request(X: Any, y: Any, sample_weight: Any, *others: Any) -> str:
+    """A hash of the arguments that say what to change."""
+    digest = hashlib.sha256()
+    for values in (X, sample_weight):
+        add_matrix(digest, values if sp.issparse(values) else np.asarray(values))
+    if y is not None:
+        targets = encode_targets(y)
+        add_matrix(digest, targets.Y)
+        add_matrix(digest, targets.classes)
+    for value in others:
+        digest.update(json.dumps(value if value is None or isinstance(value, bool) else list(map(str, value))).encode())
+    return digest.hexdigest()
+
+
+def _finished_before(folder: str, model: Any) -> dict[str, Any] | None:
+    """The facts about an update that was killed after it had replaced the model; what it left is removed."""
+    before = WorkFolder(Path(folder) / WORK_FOLDER, {}).before()
+    if before is None or before.get("kind") != "update" or before.get("version") != model.version_ - 1:
+        return None
+    with WorkFolder.open(folder, before) as work:
+        facts: dict[str, Any] | None = work.read_json(FACTS)
+        work.remove()
+    return facts
 
 
 def _manifest(folder: str) -> bytes:
@@ -365,6 +424,16 @@ def _with_vectorizer(classifier: Any, fitted: Any, vectorizer: Any) -> Any:
         return classifier
     (first, _), (last, _) = fitted.steps
     return type(fitted)([(first, vectorizer), (last, classifier)])
+
+
+def _precision(model: Any, test: tuple[Any, Any]) -> dict[int, float]:
+    """P@1, P@3 and P@5 on labelled rows, as far as there are labels."""
+    X, y = test
+    classifier = model[-1] if isinstance(model, Pipeline) else model
+    places = [k for k in PLACES if k <= len(classifier.classes_)]
+    lists = model.predict_topk(X, places[-1]).indices
+    truth, _ = _encoded(classifier._encoding(), y)
+    return dict(zip(places, precision_at_k(truth, lists, k=places).tolist(), strict=True))
 
 
 def _has_index(classifier: Any) -> bool:

@@ -57,6 +57,7 @@ STATUS = {
 LONGEST_TEXT = 400
 MOST_DECIMALS = 6
 MOST_UPDATES = 10  # shown, the latest ones
+PRECISIONS = ("precision_at_1", "precision_at_3", "precision_at_5")  # of an update on its test rows
 OUTCOMES = {"solved": "solved again", "new": "new", "left": "left as they were"}  # of labels in an update
 N_MISTAKES, N_REASONS, N_NAMES, N_TOP = 12, 8, 8, 3
 
@@ -199,6 +200,7 @@ class UpdateRow:
     removed: str
     labels: str
     gap: str
+    precision: str
 
 
 def _facts_of(outcome: Outcome) -> list[Fact]:
@@ -327,6 +329,7 @@ def _updates_of(model: Any) -> list[UpdateRow]:
                 removed=f"{update.get('removed', 0):,}",
                 labels=short_text(", ".join(f"{count:,} {what}" for what, count in parts.items() if count)) or "–",
                 gap="–" if gap is None else _per_cent(gap),
+                precision=" / ".join(f"{update[name]:.3f}" for name in PRECISIONS if name in update) or "–",
             )
         )
     return rows
