@@ -94,6 +94,12 @@ def refused(folder, *arguments):
         (["path", "data.txt", "--test", "data.store", "-o", "data.store"], "data.store", "data.store"),
         (["path", "data.store", "--test", "data.txt", "-o", "data.store/best"], "data.store/best", "data.store"),
         (["path", "data.txt", "--test", "s.csv", "-o", "s.csv"], "s.csv", "s.csv"),
+        (["update", "model", "data.txt", "-o", "data.txt"], "data.txt", "data.txt"),
+        (["update", "model", "data.txt", "-o", "model/new"], "model/new", "model"),
+        (["update", "model", "data.txt", "--rows", "data.store", "-o", "data.store/m"], "data.store/m", "data.store"),
+        (["update", "model", "data.txt", "--remove", "tree.tsv", "-o", "tree.tsv"], "tree.tsv", "tree.tsv"),
+        (["labels", "model", "drop", "red", "-o", "model/new"], "model/new", "model"),
+        (["labels", "model", "--changes", "tree.tsv", "-o", "tree.tsv"], "tree.tsv", "tree.tsv"),
     ],
     ids=lambda value: "-".join(value[:2]) if isinstance(value, list) else value,
 )
@@ -107,7 +113,8 @@ def test_every_command_with_an_output_is_covered():
     """Every command with an output needs a case above."""
     callbacks = {command.callback.__name__: command.callback for command in make_app().registered_commands}
     with_output = {n for n, call in callbacks.items() if {"out", "target"} & set(inspect.signature(call).parameters)}
-    assert with_output == {"predict", "report", "convert", "train", "path", "demo"}  # demo reads no file
+    read = {"predict", "report", "convert", "train", "path", "update", "labels"}
+    assert with_output == read | {"demo"}  # which reads no file
 
 
 def aliases(folder):

@@ -29,13 +29,14 @@ from widemargin.data.load import Dataset, load_data, recognize_format
 from widemargin.data.names import read_names
 from widemargin.data.tables import TableSpec, TextRows, Texts, is_table, table_format
 from widemargin.exceptions import DataFormatError, DataFormatWarning
+from widemargin.files import refuse_input_as_output
 from widemargin.labels.encoding import EncodedTargets
 from widemargin.model_selection import stratified_split
 
 __all__ = [
-    "OpenModel", "check_rows_fit", "display_names", "facts_of", "labelled_for_model", "labels_of_rows",
-    "load_for_model", "load_training", "new_targets", "open_model", "read_table", "reading_options", "refuse_table",
-    "separator_of", "standard_input", "table_spec", "targets_for", "truth_in_model_columns", "vectorizer_of",
+    "OpenModel", "changed_model", "check_rows_fit", "display_names", "facts_of", "labelled_for_model",
+    "labels_of_rows", "load_for_model", "load_training", "new_targets", "open_model", "read_table", "reading_options",
+    "refuse_table", "separator_of", "standard_input", "table_spec", "targets_for", "truth_in_model_columns", "vectorizer_of",
 ]  # fmt: skip
 
 
@@ -371,6 +372,14 @@ def load_for_model(model: OpenModel, given: Given, data: Path | None = None) -> 
     """Labelled rows of a file for a model, with its number of features and, unless given, its index base."""
     dataset = labelled_for_model(model, given, given.data if data is None else data)
     return dataset if model.spec is None else replace(dataset, X=model.vectorizer.transform(dataset.X))
+
+
+def changed_model(given: Given, *sources: Path | None) -> Path:
+    """Where a changed model goes: its own folder, or another one; an error if that would change an input."""
+    target: Path = given.out or given.model
+    in_place = target.exists() and given.model.exists() and target.samefile(given.model)
+    refuse_input_as_output(target, *([] if in_place else [given.model]), *sources)
+    return target
 
 
 def labelled_for_model(

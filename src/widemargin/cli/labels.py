@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from widemargin.cli import console
+from widemargin.cli.inputs import changed_model
 from widemargin.cli.options import Given
 from widemargin.cli.update import read_ids
 from widemargin.estimators.label_changes import ACTIONS, change_labels
 from widemargin.estimators.persistence import load_classifier
 from widemargin.exceptions import DataFormatError
-from widemargin.files import read_lines, refuse_input_as_output
+from widemargin.files import read_lines
 from widemargin.model_io import check_writable, folder_size
 
 __all__ = ["run"]
@@ -28,8 +29,7 @@ FEWEST = {"rename": 2, "merge": 3, "drop": 1, "add": 2}  # cells after the actio
 
 def run(given: Given) -> None:
     """Read the changes, change the folder, and report."""
-    target = given.out or given.model
-    refuse_input_as_output(target, given.changes, given.rows_with)
+    target = changed_model(given, given.changes, given.rows_with)
     check_writable(target)
     wall, cpu = time.perf_counter(), time.process_time()
     model = load_classifier(given.model, verify=False)  # `change_labels` verifies it

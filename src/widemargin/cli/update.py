@@ -13,7 +13,6 @@ from widemargin.cli.options import Given, executor_of
 from widemargin.data.load import label_files
 from widemargin.data.names import read_names
 from widemargin.estimators.update import update
-from widemargin.files import refuse_input_as_output
 from widemargin.labels.encoding import listed
 from widemargin.model_io import check_writable, folder_size
 
@@ -36,9 +35,9 @@ def run(given: Given) -> None:
             raise ValueError(f"{option} gives ids of new rows, and there are none; leave it out, or give NEW_DATA")
     if given.data is None and given.remove is None and not given.purge:
         raise ValueError("there is nothing to update; give NEW_DATA, or rows to remove with --remove")
-    target = given.out or given.model
     sources = [path for path in (given.data, given.rows, given.test) if path is not None]
-    refuse_input_as_output(target, given.remove, given.row_ids, *sources, *(f for p in sources for f in label_files(p)))
+    names = [name for path in sources for name in label_files(path)]
+    target = inputs.changed_model(given, given.remove, given.row_ids, *sources, *names)
     if not given.dry_run:
         check_writable(target)
     opened = inputs.open_model(given.model, given, verify=False)  # `update` verifies it
