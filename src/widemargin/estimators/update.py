@@ -363,7 +363,7 @@ def update(
             identity = _identity(manifest, classifier, change, extend_vocabulary)
             work = stack.enter_context(WorkFolder.open(target, identity, restart=restart))
             if folder is not None and _manifest(folder) != manifest:
-                raise WidemarginError(f"{folder} was changed by another process meanwhile; run the update again")
+                raise WidemarginError(f"{folder}: another update has changed the model meanwhile; run this one again")
         new, outcome, distance = _updated(classifier, change, work, leave=leave, dry_run=dry_run, **how)
         stale = () if dry_run else _take_over(new, classifier, outcome, change)
         gaps = classifier.certificate_.relative_gap, new.certificate_.relative_gap
@@ -849,7 +849,7 @@ def _updated_labels(
     new.C, new.rank_scale, new.warm_start, new.callback = model.C_, model.rank_scale_, False, None
     problem = new._problem(change.data)
     old_bounds = _bounds_of(new, model, change)
-    duals = _duals_of(model, change, problem)
+    duals, removed_duals = _duals_of(model, change, problem)
     coef, intercept = _wider(model.coef_, problem.X.shape[1]), model.intercept_
     verdict = judge(
         problem,
@@ -862,6 +862,7 @@ def _updated_labels(
         prune=model.prune,
         gap_tol=model.gap_tol,
         duals=duals,
+        removed_duals=removed_duals,
     )
     outcome, bounds = verdict.outcome, verdict.bounds
     if model.class_weight in ("balanced", "propensity") and len(change.added) + len(change.removed):
@@ -958,28 +959,49 @@ def _bounds_of(new: OneVsAllClassifier, model: OneVsAllClassifier, change: _Chan
     return bounds
 
 
-def _duals_of(model: OneVsAllClassifier, change: _Change, problem: Problem) -> Any:
-    """The dual variables of the old labels in the rows of the problem, zero in new rows; None if they were not kept."""
+def _duals_of(model: OneVsAllClassifier, change: _Change, problem: Problem) -> tuple[Any, Any]:
+    """The dual variables of the old labels in the rows of the problem, zero in new rows, and in the removed rows.
+
+    None if they were not kept, or if no row is removed.
+    """
     duals = getattr(model, "duals_", None)
     if duals is None or change.X is None or problem.X.shape[0] != change.X.shape[0]:  # rows of weight zero are left out
-        return None
+        return None, None
     record: TrainingRows | None = getattr(model, "rows_", None)
     if record is not None and duals.shape[1] == record.n_stored:
-        duals = duals[:, record.live_numbers()]
-    old = change.old_rows[change.old_rows >= 0]
-    kept = sp.csr_array(duals[:, old] if len(old) < duals.shape[1] else duals)
-    return sp.csr_array((kept.data, kept.indices, kept.indptr), shape=(kept.shape[0], problem.X.shape[0]))
+        numbers = record.live_numbers()
+    else:
+        numbers = np.arange(duals.shape[1])
+    n_rows, stay = problem.X.shape[0], change.old_rows[change.old_rows >= 0]
+    gone = np.ones(len(numbers), dtype=bool)
+    gone[stay] = False
+    removed = _with_columns(duals, numbers[gone], int(gone.sum())) if gone.any() else None
+    return _with_columns(duals, numbers[stay], n_rows), removed
+
+
+def _with_columns(matrix: Any, columns: Ints, width: int) -> Any:
+    """Some columns of a CSR array, in ascending order, as the first ones of another that has `width`."""
+    if len(columns) == matrix.shape[1]:
+        return sp.csr_array((matrix.data, matrix.indices, matrix.indptr), shape=(matrix.shape[0], width))
+    place = np.full(matrix.shape[1], -1, dtype=matrix.indices.dtype)
+    place[columns] = np.arange(len(columns))
+    # The indexing of scipy visits all values twice: 0.42 instead of 0.15 CPU s for 12.5 million.
+    indices = place[matrix.indices]
+    chosen = np.flatnonzero(indices >= 0)
+    indptr = np.searchsorted(chosen, matrix.indptr).astype(matrix.indptr.dtype)
+    return sp.csr_array((matrix.data[chosen], indices[chosen], indptr), shape=(matrix.shape[0], width))
 
 
 def _joined_duals(old: Any, verdict: Verdict, source: Ints, solved: Any, pick: Ints) -> Any:
-    """The dual variables of all labels: old ones, those extended by new rows, and those of labels solved again."""
-    extended = np.maximum(source, 0)
-    extended[verdict.touched] = old.shape[0] + np.arange(len(verdict.touched))
-    duals = _picked(old, verdict.touched_duals, extended)
-    if solved is None:
-        return duals
-    is_solved = pick >= old.shape[0]
-    return _picked(duals, solved, np.where(is_solved, pick - old.shape[0] + len(pick), np.arange(len(pick))))
+    """The dual variables of all labels: old ones, those that an update changed, and those of labels solved again."""
+    chosen = np.maximum(source, 0)
+    chosen[verdict.touched] = old.shape[0] + np.arange(len(verdict.touched))
+    other = verdict.touched_duals
+    if solved is not None:
+        is_solved = pick >= old.shape[0]
+        chosen[is_solved] = pick[is_solved] + other.shape[0]
+        other = sp.csr_array(sp.vstack([other, solved], format="csr"))
+    return _picked(old, other, chosen)
 
 
 def _start(coef: Any, intercept: npt.NDArray[Any], source: Ints) -> tuple[Any, Any]:

@@ -14,9 +14,20 @@ the squared hinge a row with a slack ξ_i = max(0, 1 − m_i) of zero changes ne
     solved       all others, from their old weights, on all rows that are left
     new          labels that the model did not have
 
-A removed row with a slack makes D_O worthless, unless the dual variables were kept (`duals_`): then D is computed from
-those of the rows that are left, those of touching rows set to the maximiser of their own coordinate, and the heavier
-side scaled down until Σ α_i y_i = 0. The logistic loss has α_i > 0 in every row: its labels can be kept when rows are
+A removed row with a slack makes D_O worthless, unless the dual variables were kept (`duals_`): they say which labels
+had an α_i > 0 in a removed row, and D_O holds for the others. A label that is not kept with D_O gets a D from the dual
+variables of the rows that are left, those of touching rows set to the maximiser of their own coordinate, and the
+heavier side scaled down until Σ α_i y_i = 0. That reads all rows with a dual variable, so it is done only where a
+forecast says that the label will be kept:
+
+    D ≈ D_O + Σ_N c_i ξ_i² / (1 + 2 c_i ‖x_i‖²) − ½‖Σ_R α_i y_i x_i‖²
+
+Near the optimum all other changes of D are of second order in them, or cancel. A wrong forecast costs time, never
+correctness. Removing 0.1 % of the rows of yso-finna-en (C = 1), it is wrong for 0.9 % of the labels that lose an α_i.
+Shifting the intercept, α_i − 2 c_i y_i t on both sides, instead of scaling the heavier side keeps 82.7 % of these
+labels instead of 82.3 %: not worth the passes.
+
+The logistic loss has α_i > 0 in every row: its labels can be kept when rows are
 added, and are solved again when rows are removed. The gradient rule `tol` is not tested for kept labels: only a norm of
 the gradient is known, and not at the stored weights.
 
@@ -94,9 +105,10 @@ class Verdict:
     bounds : ndarray of shape (n_labels, 5)
         Bounds of the labels that keep their weights, the columns of `BOUND_COLUMNS`; the others have old values.
     touched : ndarray of int
-        Labels with an added or removed row inside their margin.
+        Labels with other dual variables than before; a label that keeps its weights and is not among them has the old
+        ones, which are zero in new and in removed rows.
     touched_duals : csr_array of shape (n_touched, n_rows) or None
-        Their dual variables with those of new rows, if dual variables were given.
+        These dual variables, if dual variables were given.
 
     Examples
     --------
@@ -129,6 +141,7 @@ def judge(
     prune: float,
     gap_tol: float | None,
     duals: Any = None,
+    removed_duals: Any = None,
 ) -> Verdict:
     """Decide which labels keep their weights.
 
@@ -151,6 +164,8 @@ def judge(
         The gap to keep; None keeps untouched labels only.
     duals : csr_array of shape (n_old, n_rows), optional
         The dual variables of the old labels in the rows of the problem, zero in added rows. Squared hinge only.
+    removed_duals : csr_array of shape (n_old, n_removed), optional
+        Those in the removed rows. Without them, every label that a removed row may have touched loses its bound.
 
     Returns
     -------
@@ -162,29 +177,51 @@ def judge(
     new_bounds = np.zeros((problem.n_labels, bounds.shape[1]))
     new_bounds[old] = bounds[source[old]]
     primal, dual, _, before, share = new_bounds.T
-    gain, touched, _ = _change(problem, coef, intercept, source, old, added, np.zeros(problem.n_labels))
+    gain, touched, _, step = _change(problem, coef, intercept, source, old, added, np.zeros(problem.n_labels))
     # The dual variables come from the weights before pruning, whose scores differ by at most ‖dropped‖ ‖x‖.
     dropped = np.zeros(problem.n_labels)
-    if prune > 0.0 and len(removed):
+    if prune > 0.0 and len(removed) and removed_duals is None:
         norms = np.zeros(problem.n_labels)
         norms[old] = squared_norms(coef)[source[old]]
         dropped = np.sqrt(norms * share / np.maximum(1e-300, 1.0 - share))
-    loss, _, lost = _change(problem, coef, intercept, source, old, removed, dropped)
+    loss, shrunk, lost, _ = _change(problem, coef, intercept, source, old, removed, dropped)
+    if removed_duals is not None:
+        lost[old] = (np.diff(removed_duals.indptr) > 0)[source[old]]
     primal += gain - loss
     before += gain - loss
     new_bounds[:, 2] += _at_zero(problem, added) - _at_zero(problem, removed)
-    changed = np.flatnonzero((touched | lost) & (source >= 0))
-    certified, extended = ~lost, None
+    changed = np.flatnonzero((touched | shrunk | lost) & (source >= 0))
+
+    def near(lower: Floats) -> npt.NDArray[np.bool_]:
+        if gap_tol is None:
+            return np.zeros(problem.n_labels, dtype=bool)
+        return np.asarray(relative_gap(before, np.minimum(lower, primal)) <= gap_tol)
+
+    kept = near(dual) & ~lost
+    tested, extended = np.empty(0, dtype=np.int64), None
     if duals is not None:
-        extended = _extended(problem, coef, intercept, source, changed, duals, added)
-        found = dual_values(problem.select(changed), extended)
-        # Without removed rows the old bound holds as well, and may be better: its dual variables were not rounded.
-        dual[changed] = np.where(lost[changed], found, np.maximum(found, dual[changed]))
-        certified[changed] = True
+        forecast = dual + step
+        if removed_duals is not None:
+            forecast[old] -= 0.5 * _lost_norms(removed_duals[source[old]], removed.Y[:, old], removed.X)
+        tested = changed[(near(forecast) & ~kept)[changed]]
+        extended = _extended(problem, coef, intercept, source, tested, duals, added)
+        found = dual_values(problem.select(tested), extended)
+        better = lost[tested] | (found > dual[tested])
+        tested, extended, found = tested[better], sp.csr_array(extended[np.flatnonzero(better)]), found[better]
+        dual[tested] = found
+        certified = ~lost
+        certified[tested] = True
+        kept = near(dual) & certified
     dual[:] = np.minimum(dual, primal)
-    near = np.zeros(problem.n_labels, dtype=bool) if gap_tol is None else relative_gap(before, dual) <= gap_tol
-    outcome[changed] = np.where(near & certified, KEPT, SOLVED)[changed]
-    return Verdict(outcome, new_bounds, changed, extended)
+    outcome[changed] = np.where(kept, KEPT, SOLVED)[changed]
+    return Verdict(outcome, new_bounds, tested, extended)
+
+
+def _lost_norms(duals: Any, Y: Any, X: Any) -> Floats:
+    """‖Σ_R α_i y_i x_i‖² of some labels: their dual variables in the removed rows, these rows' labels and features."""
+    alpha, positive = duals.astype(np.float64), sp.csr_array(Y.T).astype(np.float64)
+    sums = sp.csr_array(2.0 * alpha.multiply(positive) - alpha) @ X.astype(np.float64)
+    return squared_norms(sp.csr_array(sums) if sp.issparse(sums) else sums)
 
 
 def _at_zero(problem: Problem, rows: Rows) -> Floats:
@@ -239,20 +276,20 @@ def _change(
     old: Ints,
     rows: Rows,
     dropped: Floats,
-) -> tuple[Floats, npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    """Loss of some rows at the stored weights, by label; which labels they touch, and in which they may have duals."""
-    loss, touched, active = (
-        np.zeros(problem.n_labels),
-        np.zeros(problem.n_labels, bool),
-        np.zeros(problem.n_labels, bool),
-    )
+) -> tuple[Floats, npt.NDArray[np.bool_], npt.NDArray[np.bool_], Floats]:
+    """Loss of some rows at the stored weights, by label; which labels they touch, and in which they may have duals.
+
+    At last what dual variables that maximise D over their own coordinate add to it, if these do not interact.
+    """
+    loss, step = np.zeros(problem.n_labels), np.zeros(problem.n_labels)
+    touched, active = np.zeros(problem.n_labels, dtype=bool), np.zeros(problem.n_labels, dtype=bool)
     if len(rows) == 0:
-        return loss, touched, active
+        return loss, touched, active, step
     if problem.loss == "logistic":
         for labels, scores in _score_blocks(coef, intercept, source, old, rows):
             loss[labels] = _logistic_losses(problem, labels, scores, intercept[source[labels]], rows)
         touched[old] = active[old] = True
-        return loss, touched, active
+        return loss, touched, active, step
     norms = np.sqrt(squared_norms(rows.X))
     for labels, pairs in _slack_blocks(coef, intercept, source, old, rows, dropped, norms):
         label, row, slack, is_positive = pairs
@@ -260,10 +297,12 @@ def _change(
         cost = problem.C * rows.weight[row] * factor
         inside = slack > 0.0
         n = len(labels)
-        loss[labels] = np.bincount(label[inside], weights=(cost * slack**2)[inside], minlength=n)
+        losses = np.where(inside, cost * slack**2, 0.0)
+        loss[labels] = np.bincount(label, weights=losses, minlength=n)
+        step[labels] = np.bincount(label, weights=losses / (1.0 + 2.0 * cost * norms[row] ** 2), minlength=n)
         touched[labels] = np.bincount(label[inside & (cost > 0.0)], minlength=n) > 0
         active[labels] = np.bincount(label[cost > 0.0], minlength=n) > 0
-    return loss, touched, active
+    return loss, touched, active, step
 
 
 def _score_blocks(

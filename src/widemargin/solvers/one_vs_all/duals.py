@@ -25,7 +25,8 @@ __all__ = ["dual_matrix", "dual_values"]
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-BLOCK_VALUES = 2_000_000  # of the rows that the dual variables of a block of labels multiply: about 100 MB
+BLOCK_VALUES = 200_000  # of the rows that the dual variables of a block of labels multiply: about 10 MB
+TERMS_PER_FEATURE = 16  # a label with fewer terms than features / 16 is not worth a vector of all features
 
 
 def dual_matrix(lengths: Ints, rows: npt.NDArray[Any], values: npt.NDArray[Any], n_rows: int) -> sp.csr_array:
@@ -58,7 +59,7 @@ def dual_values(problem: Problem, duals: Any) -> Floats:
     Returns
     -------
     ndarray of float64 of shape (n_labels,)
-        Lower bounds on the optima. Memory: about 100 MB beside the result, or the rows of one label if they take more.
+        Lower bounds on the optima. Memory: about 10 MB beside the result, or the rows of one label if they take more.
 
     Examples
     --------
@@ -76,6 +77,8 @@ def dual_values(problem: Problem, duals: Any) -> Floats:
     if duals.shape != (problem.n_labels, problem.X.shape[0]):
         shape = (problem.n_labels, problem.X.shape[0])
         raise ValueError(f"the dual variables must have the shape {shape} of the labels and rows, not {duals.shape}")
+    if not duals.has_sorted_indices:
+        duals = duals.sorted_indices()
     values = np.zeros(problem.n_labels)
     for first, last in _label_blocks(problem.X, duals):
         values[first:last] = _block_values(problem, duals, first, last)
@@ -130,17 +133,38 @@ def _block_values(problem: Problem, duals: Any, first: int, last: int) -> Floats
 
 
 def _is_positive(problem: Problem, first: int, last: int, places: Ints) -> npt.NDArray[np.bool_]:
-    """Whether label · n_rows + row, labels counted from `first`, are positives."""
+    """Whether label · n_rows + row, labels counted from `first` and in ascending order, are positives."""
     indptr = np.asarray(problem.positive_indptr[first : last + 1], dtype=np.int64)
     rows = np.asarray(problem.positive_rows[indptr[0] : indptr[-1]], dtype=np.int64)
     positives = np.repeat(np.arange(last - first), np.diff(indptr)) * problem.X.shape[0] + rows
-    return np.isin(places, positives)
+    found = np.zeros(len(places), dtype=bool)
+    # Positives are few: each is looked for among the places, not the other way round.
+    place = np.searchsorted(places, positives)
+    inside = place < len(places)
+    place, positives = place[inside], positives[inside]
+    found[place[places[place] == positives]] = True
+    return found
 
 
 def _squared_norms(X: Any, label: Ints, rows: Ints, signed: Floats, n_labels: int) -> Floats:
     """‖Σ_i α_i y_i x_i‖² of each label, from the rows in use alone, in float64."""
+    if sp.issparse(X):
+        picked = X[rows]
+        lengths = np.diff(picked.indptr)
+        if picked.nnz * TERMS_PER_FEATURE >= n_labels * X.shape[1]:
+            # One vector of sums per label, which stays in the cache. The product of sparse matrices visits all terms
+            # twice and writes the sums: 1.37 CPU s instead of 0.65 for 8,508 labels of yso-finna-en with 63 million
+            # terms. Features in the order of their frequency changed neither.
+            terms = np.repeat(signed, lengths) * picked.data
+            ends = picked.indptr[np.searchsorted(label, np.arange(n_labels + 1))].tolist()
+            norms = np.zeros(n_labels)
+            for j in range(n_labels):
+                part = slice(ends[j], ends[j + 1])
+                sums = np.bincount(picked.indices[part], weights=terms[part])
+                norms[j] = sums @ sums
+            return norms
     used, place = np.unique(rows, return_inverse=True)
     factors = sp.csr_array((signed, (label, place)), shape=(n_labels, len(used)))
-    sums = factors @ X[used].astype(np.float64)
-    norms: Floats = np.asarray((sums.multiply(sums) if sp.issparse(sums) else np.square(sums)).sum(axis=1)).ravel()
-    return norms
+    products = factors @ X[used].astype(np.float64)
+    squares = products.multiply(products) if sp.issparse(products) else np.square(products)
+    return np.asarray(squares.sum(axis=1), dtype=np.float64).ravel()
