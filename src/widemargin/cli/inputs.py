@@ -36,7 +36,8 @@ from widemargin.model_selection import stratified_split
 __all__ = [
     "OpenModel", "changed_model", "check_rows_fit", "display_names", "facts_of", "labelled_for_model",
     "labels_of_rows", "load_for_model", "load_training", "new_targets", "open_model", "read_table", "reading_options",
-    "refuse_table", "separator_of", "standard_input", "table_spec", "targets_for", "truth_in_model_columns", "vectorizer_of",
+    "refuse_table", "separator_of", "standard_input", "table_spec", "targets_for", "truth_in_model_columns",
+    "vectorizer_of",
 ]  # fmt: skip
 
 
