@@ -340,7 +340,8 @@ def update(
     record = None if rows is not None else getattr(classifier, "rows_", None)
     where = None if record is None or target is None else os.path.abspath(target)
     old = _old_rows(classifier, vectorizer, rows)
-    change = _change_of(classifier, old, X, y, sample_weight, remove)
+    n_features = classifier.n_features_in_ if vectorizer is None or X is None else X.shape[1]
+    change = _change_of(classifier, old, X, y, sample_weight, remove, n_features)
     _check_record(record if where is not None else None, change, remove, row_ids, purge)
     how: dict[str, Any] = {"executor": executor, "shard_size": shard_size, "time_limit_s": time_limit_s}
     how |= {"memory_limit_mb": memory_limit_mb, "callback": callback, "report": report}
@@ -470,10 +471,12 @@ def _old_rows(model: Any, vectorizer: Any, rows: Any) -> _OldRows | None:
         if record is None:
             return None
         X, Y, weight = record.read(verify=False)
+        X = _padded(X, model.n_features_in_)
     else:
         X, y, *rest = rows
         X = vectorizer.transform(list(X)) if vectorizer is not None else X
-        X, (Y, new) = _checked(model, X), _encoded(model._encoding(), y)
+        X = _checked(model, X, model.n_features_in_ if vectorizer is None else X.shape[1])
+        Y, new = _encoded(model._encoding(), y)
         weight = None if not rest or rest[0] is None else _checked_weights(rest[0], X)
         if new:
             raise ValueError(f"rows has the label {new[0]!r}, which the model does not have; pass its training rows")
@@ -490,12 +493,10 @@ def _old_rows(model: Any, vectorizer: Any, rows: Any) -> _OldRows | None:
     return _OldRows(X, sp.csr_array(Y), weight)
 
 
-def _checked(model: Any, X: Any) -> Any:
-    """Rows as `predict` takes them, not normalised; a model may have fewer features after new words."""
+def _checked(model: Any, X: Any, n_features: int) -> Any:
+    """Rows as `predict` takes them, not normalised; after new words they have more features than the model."""
     plain = copy.copy(model)
-    plain.normalize = False
-    if sp.issparse(X) and X.shape[1] > model.n_features_in_ and not hasattr(model, "feature_names_in_"):
-        plain.n_features_in_ = X.shape[1]
+    plain.normalize, plain.n_features_in_ = False, n_features
     return plain._check_rows(X)
 
 
@@ -509,7 +510,9 @@ def _checked_weights(weights: Any, X: Any) -> Floats:
     return found
 
 
-def _change_of(model: Any, old: _OldRows | None, X: Any, y: Any, sample_weight: Any, remove: Any) -> _Change:
+def _change_of(
+    model: Any, old: _OldRows | None, X: Any, y: Any, sample_weight: Any, remove: Any, n_features: int
+) -> _Change:
     """The rows after the update, and the difference."""
     kind: TargetKind = model.kind_
     n_old_classes, encoding, new_names = len(model.classes_), model._encoding(), list[Any]()
@@ -521,7 +524,7 @@ def _change_of(model: Any, old: _OldRows | None, X: Any, y: Any, sample_weight: 
     else:
         if y is None:
             raise ValueError("new rows need labels; pass y")
-        plain = _checked(model, X)
+        plain = _checked(model, X, n_features)
         added_Y, new_names = _encoded(encoding, y)
         if added_Y.shape[0] != plain.shape[0]:
             raise ValueError(
