@@ -244,6 +244,8 @@ MISTAKES = {
     "no ids": (FEW | {"row_ids": None}, "have ids, but the new rows have none"),
     "ids without rows": ({"remove": ["r1"], "row_ids": ["x"]}, "row_ids are for new rows, and there are none"),
     "features": (FEW | {"X": X[ADDED, :5]}, "features"),
+    "more features": (FEW | {"X": np.hstack([X[ADDED], X[ADDED]])}, "features"),
+    "more sparse features": (FEW | {"X": sp.csr_array(np.hstack([X[ADDED], X[ADDED]]))}, "features"),
     "labels": (FEW | {"y": SETS[:2]}, "X has 3 rows, but y has 2"),
     "no labels": (FEW | {"y": None}, "new rows need labels"),
     "NaN": (FEW | {"X": X[ADDED] * np.nan}, "NaN"),
