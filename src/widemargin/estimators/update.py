@@ -256,8 +256,9 @@ def update(
         New rows and their labels, in the form that the model was trained on; texts for a model of texts. Labels that
         the model does not have become new labels.
     rows : tuple of (X, y) or (X, y, sample_weight), optional
-        The rows that the model was trained on. By default those that the model records (see `train`). To change the
-        labels of a row, remove it and add it again.
+        The rows that the model was trained on, in the same order. By default those that the model records (see
+        `train`). A folder whose stores are gone loses its record when they are given. To change the labels of a row,
+        remove it and add it again.
     remove : list of str or int, optional
         Old rows to remove, by id, or by number if rows have no ids.
     sample_weight : array-like of shape (n_new,), optional
@@ -337,7 +338,11 @@ def update(
         X = vectorizer.transform(texts)
     elif extend_vocabulary:
         raise ValueError("extend_vocabulary requires a model of texts and new texts; leave it out")
-    record = None if rows is not None else getattr(classifier, "rows_", None)
+    record = getattr(classifier, "rows_", None)
+    if rows is not None and record is not None:
+        if target is not None and all(is_store(record.path_of(segment)) for segment in record.segments):
+            raise ValueError("the model records its rows, and they are still there; leave rows out to keep the record")
+        record = None
     where = None if record is None or target is None else os.path.abspath(target)
     old = _old_rows(classifier, vectorizer, rows)
     n_features = classifier.n_features_in_ if vectorizer is None or X is None else X.shape[1]
