@@ -154,6 +154,19 @@ def test_appended_rows_must_fit(tmp_path):
             rows.with_appended(write_segment(tmp_path, other), Y[:2])
 
 
+def test_sparse_rows_may_gain_features_in_which_earlier_rows_are_zero(tmp_path):
+    wide = sp.csr_array(np.arange(10, dtype=np.float32).reshape(2, 5))
+    rows = rows_in(tmp_path, sp.csr_array(X)).with_appended(write_segment(tmp_path, wide), Y[:2])
+    expected = np.vstack([np.hstack([X, np.zeros((len(X), 2), np.float32)]), wide.toarray()])
+    np.testing.assert_array_equal(rows.read()[0].toarray(), expected)
+    purged = rows.with_removed([0, len(X)]).purged()
+    np.testing.assert_array_equal(purged.read()[0].toarray(), np.delete(expected, [0, len(X)], axis=0))
+    with pytest.raises(DataFormatError, match=r"number of features 3, but those of .* have 5"):
+        rows.with_appended(write_segment(tmp_path, sp.csr_array(X[:1])), Y[:1])
+    with pytest.raises(DataFormatError, match=r"number of features 5, but those of .* have 3"):
+        rows_in(tmp_path).with_appended(write_segment(tmp_path, wide.toarray()), Y[:2])
+
+
 def test_rows_can_be_appended_while_an_outside_store_is_away(tmp_path):
     write_store(tmp_path / "outside", X)
     rows = TrainingRows((Segment.of_store(tmp_path / "outside"),), Y, folder=str(tmp_path))

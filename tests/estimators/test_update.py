@@ -15,6 +15,8 @@ from reference.one_vs_all_optimum import label_objective, label_optimum
 from widemargin import OneVsAllClassifier, update
 from widemargin.data.normalize import with_unit_rows
 from widemargin.estimators.training import training_data
+from widemargin.exceptions import WidemarginError
+from widemargin.solvers.result import Status
 
 N_PROBLEMS, N_QUICK = 200, 40
 SEEDS = [pytest.param(seed, marks=() if seed < N_QUICK else pytest.mark.slow) for seed in range(N_PROBLEMS)]
@@ -397,3 +399,38 @@ def test_a_row_without_features_touches_labels_with_an_intercept_above_minus_one
         np.testing.assert_allclose(rise[:, 0], 0.7 * weight * slack**2, rtol=1e-12, atol=1e-13)
         np.testing.assert_allclose(rise[:, 1], 0.0)
         np.testing.assert_allclose(rise[:, 2], 0.7 * weight)
+
+
+# Updates that are stopped
+
+
+@pytest.mark.parametrize("prune", [0.0, 1e-3], ids=["dense weights", "sparse weights"])
+@pytest.mark.parametrize("remove", [[], list(range(10))], ids=["added", "removed"])
+def test_labels_that_were_not_reached_are_left_with_true_bounds(remove, prune):
+    X = np.abs(np.random.default_rng(7).normal(size=(70, 12)))
+    Y = (X > 1.0).astype(np.int8)
+    model = OneVsAllClassifier(prune=prune).fit(X[:60], Y[:60])
+    given = X[60:], 1 - Y[60:]
+    new = update(model, *given, rows=(X[:60], Y[:60]), remove=remove, callback=lambda progress: True)
+    outcome = new.update_.outcome
+    assert sorted(Counter(outcome.tolist())) == ["left", "solved"]
+    assert new.status_ is Status.STOPPED
+    final = np.vstack([np.delete(X[:60], remove, axis=0), X[60:]])
+    labels = np.vstack([np.delete(Y[:60], remove, axis=0), given[1]]) > 0
+    for label in range(12):
+        how = final, labels[:, label], np.ones(len(final)), "squared_hinge", "free"
+        w = sp.csr_array(new.coef_[[label]]).toarray()[0]
+        primal, dual = new.label_bounds_[label, :2]
+        assert primal == pytest.approx(label_objective(*how, w, new.intercept_[label]), rel=1e-10)
+        assert dual * (1 - ACCURACY) <= label_optimum(*how) <= primal * (1 + ACCURACY)
+        if outcome[label] == "left":
+            np.testing.assert_array_equal(w, sp.csr_array(model.coef_[[label]]).toarray()[0])
+            assert dual == (0.0 if remove else model.label_bounds_[label, 1])
+
+
+def test_new_labels_that_were_not_reached_are_an_error():
+    X = np.abs(np.random.default_rng(7).normal(size=(70, 12)))
+    sets = [{int(label) for label in np.flatnonzero(x > 1.0)} for x in X]
+    model = OneVsAllClassifier().fit(X[:60], sets[:60])
+    with pytest.raises(WidemarginError, match="stopped before all new labels were solved; allow more time"):
+        update(model, X[60:], [{99}] * 10, rows=(X[:60], sets[:60]), callback=lambda progress: True)

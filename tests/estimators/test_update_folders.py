@@ -244,6 +244,8 @@ MISTAKES = {
     "no ids": (FEW | {"row_ids": None}, "have ids, but the new rows have none"),
     "ids without rows": ({"remove": ["r1"], "row_ids": ["x"]}, "row_ids are for new rows, and there are none"),
     "features": (FEW | {"X": X[ADDED, :5]}, "features"),
+    "more features": (FEW | {"X": np.hstack([X[ADDED], X[ADDED]])}, "features"),
+    "more sparse features": (FEW | {"X": sp.csr_array(np.hstack([X[ADDED], X[ADDED]]))}, "features"),
     "labels": (FEW | {"y": SETS[:2]}, "X has 3 rows, but y has 2"),
     "no labels": (FEW | {"y": None}, "new rows need labels"),
     "NaN": (FEW | {"X": X[ADDED] * np.nan}, "NaN"),
@@ -252,7 +254,7 @@ MISTAKES = {
     "weights": (FEW | {"sample_weight": [1.0, -1.0, 1.0]}, "sample_weight"),
     "words": (FEW | {"extend_vocabulary": True}, "extend_vocabulary requires a model of texts"),
     "all rows": ({"remove": [name for name in IDS if name != "r0"]}, "all training rows would be removed"),
-    "other rows": ({"rows": (X[:10], SETS[:10]), "remove": [0]}, "the model was trained on 49 rows"),
+    "rows it has": ({"rows": (X[1:N], SETS[1:N]), "remove": [0]}, "leave rows out to keep the record"),
 }
 
 
@@ -299,6 +301,17 @@ def test_a_store_that_is_not_what_it_was_is_an_error(external, change):
         assert update(external, remove=[2]).n_samples_fit_ == N + 1
 
 
+def test_rows_can_be_given_when_a_store_is_gone(external):
+    update(external, X[ADDED], np.eye(3, 4), remove=[1])
+    shutil.rmtree(external.parent / "store")
+    sets = [{"pqrs".index(name) for name in row} for row in without([1], SETS[OLD])] + [{0}, {1}, {2}]
+    rows = np.vstack([np.delete(X[OLD], 1, axis=0), X[ADDED]])
+    new = update(external, rows=(rows, sets), remove=[0])
+    assert_valid(new, rows[1:], sets[1:], range(4))
+    assert not hasattr(load(external), "rows_")
+    assert load(external).version_ == 3
+
+
 # Models without rows
 
 
@@ -337,6 +350,8 @@ def test_rows_that_are_given_stand_in_for_a_record(alone):
     final = np.vstack([np.delete(X[OLD], [0, 3], axis=0), X[ADDED]])
     assert_valid(new, final, [*without([0, 3], SETS[OLD]), *SETS[ADDED]], "pqrs", C=0.1)
     assert load(alone).version_ == 2
+    with pytest.raises(WidemarginError, match="the model was trained on 51 rows with other labels than the 50 rows"):
+        update(alone, rows=(X[OLD], SETS[OLD]), remove=[1])
     with pytest.raises(ValueError, match="there is no row 60"):
         update(alone, rows=(final, [*without([0, 3], SETS[OLD]), *SETS[ADDED]]), remove=[60])
     with pytest.raises(ValueError, match="row 1 is given twice"):

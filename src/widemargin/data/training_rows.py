@@ -6,9 +6,10 @@
 
 Rows are numbered over all segments, and numbers never change. A removed row stays in its segment until `purged`
 rewrites it, but it has no labels. Only X of a segment is used: the model folder has the labels, ids, weights and
-removed rows, so renaming labels and removing rows rewrite no store. A segment is known by the SHA-256 of its
-`store.json`, which has the hashes of its files; a store that has changed is refused. Nothing is opened before `read`.
-Memory: the labels and ids; `read` maps a single segment, and copies several, or rows without the removed ones.
+removed rows, so renaming labels and removing rows rewrite no store. Sparse rows that were added later may have further
+features, such as new words; earlier rows are zero there. A segment is known by the SHA-256 of its `store.json`, which
+has the hashes of its files; a store that has changed is refused. Nothing is opened before `read`. Memory: the labels
+and ids; `read` maps a single segment, and copies several, or rows without the removed ones.
 """
 
 from __future__ import annotations
@@ -263,8 +264,10 @@ class TrainingRows:
             A store is missing, damaged, or has changed since training.
         """
         parts = [self._open(segment, verify) for segment in self.segments]
-        for part, segment in zip(parts[1:], self.segments[1:], strict=True):
-            _check_alike(part, parts[0], self.path_of(segment), self.path_of(self.segments[0]))
+        for (before, part), (first, segment) in zip(
+            itertools.pairwise(parts), itertools.pairwise(self.segments), strict=True
+        ):
+            _check_alike(part, before, self.path_of(segment), self.path_of(first))
         live = self.live_numbers() if len(self.removed) else None
         if live is not None:
             ends = np.cumsum([segment.n_rows for segment in self.segments])
@@ -308,8 +311,8 @@ class TrainingRows:
         Parameters
         ----------
         segment : Segment
-            Where the new rows are. Their number of features and type must be those of the others; this is checked if
-            the other stores are there.
+            Where the new rows are. Their type and number of features must be those of the others; sparse rows may have
+            more features, in which the others are zero. This is checked if the other stores are there.
         Y : sparse indicator of shape (segment.n_rows, n_classes)
             Their labels.
         ids : sequence of str, optional
@@ -359,11 +362,10 @@ class TrainingRows:
 
     def _check_fits(self, segment: Segment) -> None:
         """An error unless the rows of a new segment are of the type and width of the others that are there."""
-        first = self.segments[0]
-        path = self.path_of(first)
         X = self._open(segment, verify=False)
-        if is_store(path):
-            _check_alike(X, self._open(first, verify=False), self.path_of(segment), path)
+        latest = next((one for one in reversed(self.segments) if is_store(self.path_of(one))), None)
+        if latest is not None:
+            _check_alike(X, self._open(latest, verify=False), self.path_of(segment), self.path_of(latest))
 
     def with_removed(self, numbers: Any) -> TrainingRows:
         """These rows without some: they lose their labels, and stay in their stores until `purged`.
@@ -518,10 +520,10 @@ def _check_weights(weights: Any, n_rows: int) -> None:
 
 
 def _check_alike(X: Any, first: Any, path: str, first_path: str) -> None:
-    """An error unless rows have the type and format of the first ones, and their width or, if sparse, a larger one."""
-    grown = sp.issparse(X) and X.shape[1] > first.shape[1]  # by words that an update added
+    """An error unless rows have the type and format of earlier ones, and their width; sparse ones may be wider."""
+    gains_features = sp.issparse(X) and sp.issparse(first) and X.shape[1] > first.shape[1]
     for what, own, others in (
-        ("number of features", first.shape[1] if grown else X.shape[1], first.shape[1]),
+        ("number of features", X.shape[1], X.shape[1] if gains_features else first.shape[1]),
         ("type", X.dtype, first.dtype),
         ("format", *("sparse" if sp.issparse(rows) else "dense" for rows in (X, first))),
     ):
@@ -534,7 +536,7 @@ def _check_alike(X: Any, first: Any, path: str, first_path: str) -> None:
 
 
 def _stacked(parts: list[Any]) -> Any:
-    """Rows of several segments; those of earlier ones are zero in features that came later."""
+    """Rows below each other; sparse ones may have fewer features than later ones, where they are zero."""
     if not sp.issparse(parts[0]):
         return np.concatenate(parts)
     width = max(part.shape[1] for part in parts)

@@ -264,8 +264,9 @@ def update(
         New rows and their labels, in the form that the model was trained on; texts for a model of texts. Labels that
         the model does not have become new labels.
     rows : tuple of (X, y) or (X, y, sample_weight), optional
-        The rows that the model was trained on. By default those that the model records (see `train`). To change the
-        labels of a row, remove it and add it again.
+        The rows that the model was trained on, in the same order. By default those that the model records (see
+        `train`). A folder whose stores are gone loses its record when they are given. To change the labels of a row,
+        remove it and add it again.
     remove : list of str or int, optional
         Old rows to remove, by id, or by number if rows have no ids.
     sample_weight : array-like of shape (n_new,), optional
@@ -350,10 +351,15 @@ def update(
         X = vectorizer.transform(texts)
     elif extend_vocabulary:
         raise ValueError("extend_vocabulary requires a model of texts and new texts; leave it out")
+    record = getattr(classifier, "rows_", None)
+    if rows is not None and record is not None:
+        if target is not None and all(is_store(record.path_of(segment)) for segment in record.segments):
+            raise ValueError("the model records its rows, and they are still there; leave rows out to keep the record")
+        record = None
     old = _old_rows(classifier, None if vectorizer is None else fitted[0], rows)
-    change = _change_of(classifier, old, X, y, sample_weight, remove)
-    record = None if rows is not None or target is None else getattr(classifier, "rows_", None)
-    record = _checked_record(record, change, remove, row_ids, purge)
+    n_features = classifier.n_features_in_ if vectorizer is None or X is None else X.shape[1]
+    change = _change_of(classifier, old, X, y, sample_weight, remove, n_features)
+    record = _checked_record(None if target is None else record, change, remove, row_ids, purge)
     how: dict[str, Any] = {"executor": executor, "shard_size": shard_size, "time_limit_s": time_limit_s}
     how |= {"memory_limit_mb": memory_limit_mb, "n_jobs": n_jobs, "callback": callback, "report": report}
     with contextlib.ExitStack() as stack:
@@ -474,10 +480,12 @@ def _old_rows(model: Any, vectorizer: Any, rows: Any) -> _OldRows | None:
         if record is None:
             return None
         X, Y, weight = record.read(verify=False)
+        X = _wider(X, model.n_features_in_)
     else:
         X, y, *rest = rows
         X = vectorizer.transform(list(X)) if vectorizer is not None else X
-        X, (Y, new) = _checked(model, X), _encoded(model._encoding(), y)
+        X = _checked(model, X, model.n_features_in_ if vectorizer is None else X.shape[1])
+        Y, new = _encoded(model._encoding(), y)
         weight = None if not rest or rest[0] is None else _checked_weights(rest[0], X)
         if new:
             raise ValueError(f"rows has the label {new[0]!r}, which the model does not have; pass its training rows")
@@ -494,12 +502,10 @@ def _old_rows(model: Any, vectorizer: Any, rows: Any) -> _OldRows | None:
     return _OldRows(X, sp.csr_array(Y), weight)
 
 
-def _checked(model: Any, X: Any) -> Any:
-    """Rows as `predict` takes them, not normalised; a model may have fewer features after new words."""
+def _checked(model: Any, X: Any, n_features: int) -> Any:
+    """Rows as `predict` takes them, not normalised; after new words they have more features than the model."""
     plain = copy.copy(model)
-    plain.normalize = False
-    if sp.issparse(X) and X.shape[1] > model.n_features_in_ and not hasattr(model, "feature_names_in_"):
-        plain.n_features_in_ = X.shape[1]
+    plain.normalize, plain.n_features_in_ = False, n_features
     return plain._check_rows(X)
 
 
@@ -513,7 +519,9 @@ def _checked_weights(weights: Any, X: Any) -> Floats:
     return found
 
 
-def _change_of(model: Any, old: _OldRows | None, X: Any, y: Any, sample_weight: Any, remove: Any) -> _Change:
+def _change_of(
+    model: Any, old: _OldRows | None, X: Any, y: Any, sample_weight: Any, remove: Any, n_features: int
+) -> _Change:
     """The rows after the update, and the difference."""
     kind: TargetKind = model.kind_
     n_old_classes, encoding, new_names = len(model.classes_), model._encoding(), list[Any]()
@@ -525,7 +533,7 @@ def _change_of(model: Any, old: _OldRows | None, X: Any, y: Any, sample_weight: 
     else:
         if y is None:
             raise ValueError("new rows need labels; pass y")
-        plain = _checked(model, X)
+        plain = _checked(model, X, n_features)
         added_Y, new_names = _encoded(encoding, y)
         if added_Y.shape[0] != plain.shape[0]:
             raise ValueError(
