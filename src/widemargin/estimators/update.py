@@ -664,7 +664,9 @@ def _encoded(encoding: LabelEncoding, y: Any) -> tuple[Any, list[Any]]:
         form = "an indicator matrix or label sets" if several else "one label per row"
         raise ValueError(f"y must have the form that the model was trained on; pass {form}")
     names, classes = targets.classes.tolist(), encoding.classes.tolist()
-    if several and names != classes and _has_numbered_columns(y, names):
+    if several and names == classes:
+        return sp.csr_array(targets.Y), []
+    if several and _has_numbered_columns(y, names):
         if len(names) != len(classes):
             raise ValueError(
                 f"y has {len(names):,} columns, but the model has {len(classes):,} labels; pass one column per label, "
@@ -1004,12 +1006,12 @@ def _joined_duals(old: Any, verdict: Verdict, source: Ints, solved: Any, pick: I
     """The dual variables of all labels: old ones, those that an update changed, and those of labels solved again."""
     chosen = np.maximum(source, 0)
     chosen[verdict.touched] = old.shape[0] + np.arange(len(verdict.touched))
-    other = verdict.touched_duals
+    parts = [old, verdict.touched_duals]
     if solved is not None:
         is_solved = pick >= old.shape[0]
-        chosen[is_solved] = pick[is_solved] + other.shape[0]
-        other = sp.csr_array(sp.vstack([other, solved], format="csr"))
-    return _picked(old, other, chosen)
+        chosen[is_solved] = pick[is_solved] + len(verdict.touched)
+        parts.append(solved)
+    return _picked_rows(parts, chosen)
 
 
 def _start(coef: Any, intercept: npt.NDArray[Any], source: Ints) -> tuple[Any, Any]:
@@ -1017,6 +1019,8 @@ def _start(coef: Any, intercept: npt.NDArray[Any], source: Ints) -> tuple[Any, A
     places, known = np.maximum(source, 0), source >= 0
     weights = coef[places]
     if sp.issparse(coef):
+        if known.all():
+            return weights, intercept[places]
         lengths = np.where(known, np.diff(weights.indptr), 0)
         entries = np.repeat(known, np.diff(weights.indptr))
         parts = weights.data[entries], weights.indices[entries], np.append(0, np.cumsum(lengths))
@@ -1067,18 +1071,24 @@ def _picked(old: Any, new: Any, pick: Ints) -> Any:
     """The rows `pick` of the old weights followed by the new ones."""
     if not sp.issparse(old):
         return np.vstack([old, new])[pick]
-    lengths = np.concatenate([np.diff(old.indptr), np.diff(new.indptr)])[pick].astype(np.int64)
-    is_new = pick >= old.shape[0]
-    place = pick - np.where(is_new, old.shape[0], 0)
+    return _picked_rows([old, new], pick)
+
+
+def _picked_rows(parts: list[Any], pick: Ints) -> Any:
+    """The rows `pick` of CSR arrays below each other."""
+    starts = np.append(0, np.cumsum([part.shape[0] for part in parts]))
+    lengths = np.concatenate([np.diff(part.indptr) for part in parts])[pick].astype(np.int64)
+    number = np.searchsorted(starts, pick, side="right") - 1
+    place = pick - starts[number]
     # Runs of consecutive rows of the same matrix are copied as a whole.
-    ends = np.flatnonzero((np.diff(place) != 1) | (np.diff(is_new.astype(np.int8)) != 0)) + 1
-    data, indices = [old.data[:0]], [old.indices[:0]]
-    for first, last in zip(np.append(0, ends), np.append(ends, len(pick)), strict=True):
-        matrix = new if is_new[first] else old
+    ends = np.flatnonzero((np.diff(place) != 1) | (np.diff(number) != 0)) + 1
+    data, indices = [parts[0].data[:0]], [parts[0].indices[:0]]
+    for first, last in zip(np.append(0, ends).tolist(), np.append(ends, len(pick)).tolist(), strict=True):
+        matrix = parts[number[first]]
         values = slice(matrix.indptr[place[first]], matrix.indptr[place[last - 1] + 1])
         data.append(matrix.data[values])
         indices.append(matrix.indices[values])
-    coef = sp.csr_array((len(pick), old.shape[1]), dtype=old.dtype)
-    coef.data, coef.indices = np.concatenate(data), np.concatenate(indices)
-    coef.indptr = np.append(0, np.cumsum(lengths)).astype(coef.indices.dtype)
-    return coef
+    picked = sp.csr_array((len(pick), parts[0].shape[1]), dtype=parts[0].dtype)
+    picked.data, picked.indices = np.concatenate(data), np.concatenate(indices)
+    picked.indptr = np.append(0, np.cumsum(lengths)).astype(picked.indices.dtype)
+    return picked

@@ -758,8 +758,23 @@ def squared_norms(coef: Any) -> FloatArray:
     """‖w_j‖² of every row of dense or CSR weights, shape (n_outputs,)."""
     if not sp.issparse(coef):
         return np.asarray(np.einsum("ij,ij->i", coef, coef, dtype=np.float64))
-    running = np.append(0.0, np.cumsum(coef.data.astype(np.float64) ** 2))
-    squares: FloatArray = running[coef.indptr[1:]] - running[coef.indptr[:-1]]
+    return _sums_of_squares(coef)
+
+
+def _sums_of_squares(coef: Any) -> FloatArray:
+    """‖w_j‖² of every row, one block of rows after another."""
+    squares, first = np.zeros(coef.shape[0]), 0
+    for values, indptr in _row_blocks(coef):
+        values = np.square(values, dtype=np.float64)
+        if indptr is None:
+            last = first + len(values)
+            squares[first:last] = values.sum(axis=1)
+        else:
+            last = first + len(indptr) - 1
+            kept = np.flatnonzero(np.diff(indptr))
+            if len(kept):
+                squares[first + kept] = np.add.reduceat(values, indptr[kept])
+        first = last
     return squares
 
 
@@ -775,18 +790,7 @@ def rank_scales(coef: Any, q: float) -> FloatArray:
     >>> rank_scales(np.array([[3.0, 4.0], [0.0, 0.0]]), 0.5).round(4)
     array([0.4472, 1.    ])
     """
-    squares, first = np.zeros(coef.shape[0]), 0
-    for values, indptr in _row_blocks(coef):
-        values = np.square(values, dtype=np.float64)
-        if indptr is None:
-            last = first + len(values)
-            squares[first:last] = values.sum(axis=1)
-        else:
-            last = first + len(indptr) - 1
-            kept = np.flatnonzero(np.diff(indptr))
-            if len(kept):
-                squares[first + kept] = np.add.reduceat(values, indptr[kept])
-        first = last
+    squares = _sums_of_squares(coef)
     return np.where(squares > 0.0, np.where(squares > 0.0, squares, 1.0) ** (-0.5 * q), 1.0)
 
 

@@ -207,7 +207,8 @@ def judge(
         extended = _extended(problem, coef, intercept, source, tested, duals, added)
         found = dual_values(problem.select(tested), extended)
         better = lost[tested] | (found > dual[tested])
-        tested, extended, found = tested[better], sp.csr_array(extended[np.flatnonzero(better)]), found[better]
+        if not better.all():
+            tested, extended, found = tested[better], sp.csr_array(extended[np.flatnonzero(better)]), found[better]
         dual[tested] = found
         certified = ~lost
         certified[tested] = True

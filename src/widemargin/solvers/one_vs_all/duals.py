@@ -87,20 +87,15 @@ def dual_values(problem: Problem, duals: Any) -> Floats:
 
 def _label_blocks(X: Any, duals: Any) -> Iterator[tuple[int, int]]:
     """Ranges of labels whose products with the rows have at most about BLOCK_VALUES terms, or a single label."""
-    row_length = np.diff(X.indptr) if sp.issparse(X) else None
-    first, terms = 0, 0
-    for j in range(duals.shape[0]):
-        entries = slice(int(duals.indptr[j]), int(duals.indptr[j + 1]))
-        if row_length is None:
-            more = (entries.stop - entries.start) * X.shape[1]
-        else:
-            more = int(row_length[duals.indices[entries]].sum())
-        if j > first and terms + more > BLOCK_VALUES:
-            yield first, j
-            first, terms = j, 0
-        terms += more
-    if duals.shape[0] > first:
-        yield first, duals.shape[0]
+    if sp.issparse(X):
+        running = np.append(0, np.cumsum(np.diff(X.indptr)[duals.indices], dtype=np.int64))[duals.indptr]
+    else:
+        running = X.shape[1] * duals.indptr.astype(np.int64)
+    first = 0
+    while first < duals.shape[0]:
+        last = max(first + 1, int(np.searchsorted(running, running[first] + BLOCK_VALUES, side="right")) - 1)
+        yield first, last
+        first = last
 
 
 def _block_values(problem: Problem, duals: Any, first: int, last: int) -> Floats:
