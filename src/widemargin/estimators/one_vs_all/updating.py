@@ -92,7 +92,8 @@ class Verdict:
     outcome : ndarray of str of shape (n_labels,)
         "untouched", "kept", "solved" (to be solved again) or "new" (to be solved for the first time).
     bounds : ndarray of shape (n_labels, 5)
-        Bounds of the labels that keep their weights, the columns of `BOUND_COLUMNS`; the others have old values.
+        Bounds of the old weights on the changed rows, the columns of `BOUND_COLUMNS`; zero for new labels. A dual
+        value that is lost with removed rows is zero, which no loss is below.
     touched : ndarray of int
         Labels with an added or removed row inside their margin.
     touched_duals : csr_array of shape (n_touched, n_rows) or None
@@ -181,7 +182,7 @@ def judge(
         # Without removed rows the old bound holds as well, and may be better: its dual variables were not rounded.
         dual[changed] = np.where(lost[changed], found, np.maximum(found, dual[changed]))
         certified[changed] = True
-    dual[:] = np.minimum(dual, primal)
+    dual[:] = np.where(certified, np.minimum(dual, primal), 0.0)
     near = np.zeros(problem.n_labels, dtype=bool) if gap_tol is None else relative_gap(before, dual) <= gap_tol
     outcome[changed] = np.where(near & certified, KEPT, SOLVED)[changed]
     return Verdict(outcome, new_bounds, changed, extended)
