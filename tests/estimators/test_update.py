@@ -404,28 +404,38 @@ def test_a_row_without_features_touches_labels_with_an_intercept_above_minus_one
 # Updates that are stopped
 
 
+@pytest.mark.parametrize("class_weight", [None, "balanced"])
 @pytest.mark.parametrize("prune", [0.0, 1e-3], ids=["dense weights", "sparse weights"])
 @pytest.mark.parametrize("remove", [[], list(range(10))], ids=["added", "removed"])
-def test_labels_that_were_not_reached_are_left_with_true_bounds(remove, prune):
+def test_labels_that_were_not_reached_are_left_with_true_bounds_and_solved_by_the_next_update(
+    remove, prune, class_weight
+):
     X = np.abs(np.random.default_rng(7).normal(size=(70, 12)))
     Y = (X > 1.0).astype(np.int8)
-    model = OneVsAllClassifier(prune=prune).fit(X[:60], Y[:60])
+    model = OneVsAllClassifier(prune=prune, class_weight=class_weight).fit(X[:60], Y[:60])
     given = X[60:], 1 - Y[60:]
     new = update(model, *given, rows=(X[:60], Y[:60]), remove=remove, callback=lambda progress: True)
     outcome = new.update_.outcome
     assert sorted(Counter(outcome.tolist())) == ["left", "solved"]
     assert new.status_ is Status.STOPPED
     final = np.vstack([np.delete(X[:60], remove, axis=0), X[60:]])
-    labels = np.vstack([np.delete(Y[:60], remove, axis=0), given[1]]) > 0
+    labels = np.vstack([np.delete(Y[:60], remove, axis=0), given[1]])
+    continued = update(new, rows=(final, labels))
+    assert (continued.update_.outcome == np.where(outcome == "left", "solved", "untouched")).all()
+    assert continued.status_ is Status.CONVERGED
     for label in range(12):
-        how = final, labels[:, label], np.ones(len(final)), "squared_hinge", "free"
-        w = sp.csr_array(new.coef_[[label]]).toarray()[0]
-        primal, dual = new.label_bounds_[label, :2]
-        assert primal == pytest.approx(label_objective(*how, w, new.intercept_[label]), rel=1e-10)
-        assert dual * (1 - ACCURACY) <= label_optimum(*how) <= primal * (1 + ACCURACY)
+        y = labels[:, label] > 0
+        cost = np.ones(len(y)) if class_weight is None else np.where(y, len(y) / y.sum(), len(y) / (~y).sum()) / 2
+        optimum = label_optimum(final, y, cost, "squared_hinge", "free")
+        for updated in (new, continued):
+            w = sp.csr_array(updated.coef_[[label]]).toarray()[0]
+            primal, dual = updated.label_bounds_[label, :2]
+            stated = label_objective(final, y, cost, "squared_hinge", "free", w, updated.intercept_[label])
+            assert primal == pytest.approx(stated, rel=1e-10)
+            assert dual * (1 - ACCURACY) <= optimum <= primal * (1 + ACCURACY)
         if outcome[label] == "left":
-            np.testing.assert_array_equal(w, sp.csr_array(model.coef_[[label]]).toarray()[0])
-            assert dual == (0.0 if remove else model.label_bounds_[label, 1])
+            old, found = (sp.csr_array(one.coef_[[label]]).toarray() for one in (model, new))
+            np.testing.assert_array_equal(found, old)
 
 
 def test_new_labels_that_were_not_reached_are_an_error():

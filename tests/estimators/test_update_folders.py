@@ -26,6 +26,7 @@ from widemargin import (
 from widemargin.exceptions import DataFormatError, UnfinishedTrainingError, WidemarginError
 from widemargin.model_io.state import WORK_FOLDER
 from widemargin.parallel.work_folder import WorkFolder
+from widemargin.solvers.result import Status
 
 DATA_FILES = Path(__file__).parents[1] / "data_files"
 N = 50
@@ -333,6 +334,7 @@ def test_labels_that_need_rows_are_named(alone):
     assert content(alone) == before
 
 
+@pytest.mark.filterwarnings("error")
 def test_labels_that_are_left_keep_their_weights_and_have_true_bounds(alone):
     before, far = load(alone), -5 * X[ADDED]
     new = update(alone, far, [set("pqrs")] * 3, leave=True)
@@ -343,6 +345,18 @@ def test_labels_that_are_left_keep_their_weights_and_have_true_bounds(alone):
     np.testing.assert_array_equal(found.label_counts_, before.label_counts_ + 3)
     assert_valid(found, np.vstack([X[OLD], far]), [*SETS[OLD], *[set("pqrs")] * 3], "pqrs", C=0.1)
     assert found.updates_[0]["labels_left"] == 4
+    assert found.status_ is Status.STOPPED
+    rows = np.vstack([X[OLD], far]), [*SETS[OLD], *[set("pqrs")] * 3]
+    assert update(alone, rows=rows).update_.counts["solved"] == 4
+    assert load(alone).status_ is Status.CONVERGED
+
+
+def test_labels_whose_weights_of_rows_change_cannot_be_left(tmp_path):
+    train(OneVsAllClassifier(class_weight="balanced"), (X[OLD], SETS[OLD]), tmp_path / "model")
+    before = content(tmp_path / "model")
+    with pytest.raises(WidemarginError, match=r"4 of 4 labels must be solved .* with keep_rows$"):
+        update(tmp_path / "model", X[ADDED], SETS[ADDED], leave=True)
+    assert content(tmp_path / "model") == before
 
 
 def test_rows_that_are_given_stand_in_for_a_record(alone):

@@ -21,6 +21,7 @@ import json
 import os
 import shutil
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -30,6 +31,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import Pipeline
 from sklearn.utils import check_array, check_consistent_length
 from sklearn.utils.validation import check_is_fitted, check_non_negative
@@ -62,14 +64,16 @@ from widemargin.model_io import check_writable, folder_size
 from widemargin.model_io.state import MANIFEST, WORK_FOLDER
 from widemargin.parallel import as_executor
 from widemargin.parallel.work_folder import WorkFolder
+from widemargin.problems.certificate import relative_gap
 from widemargin.solvers.limits import TimeLimit
 from widemargin.solvers.one_vs_all.plan import solve
-from widemargin.solvers.one_vs_all.problem import OneVsAllResult, Problem, frequency_history
+from widemargin.solvers.one_vs_all.problem import BOUND_COLUMNS, OneVsAllResult, Problem, frequency_history
 from widemargin.solvers.result import Status
 
 __all__ = ["Update", "update"]
 
 LEFT = "left"
+UNFINISHED = (Status.TIME_LIMIT, Status.STOPPED)
 FACTS = "update.json"  # in the folder of an unfinished update: its `Update`, once all labels are solved
 OUTCOMES = (UNTOUCHED, KEPT, SOLVED, NEW, LEFT)
 MAX_NAMED = 5  # labels in a message
@@ -874,67 +878,111 @@ def _updated_labels(
         duals=duals,
         removed_duals=removed_duals,
     )
-    outcome, bounds = verdict.outcome, verdict.bounds
-    if model.class_weight in ("balanced", "propensity") and len(change.added) + len(change.removed):
-        outcome[change.source >= 0] = SOLVED
-    wanted = np.flatnonzero((outcome == SOLVED) | (outcome == NEW))
-    if change.X is None and len(wanted):
-        if not leave or (outcome == NEW).any():
-            names = listed([new_name(change, number) for number in wanted[:MAX_NAMED].tolist()])
-            raise WidemarginError(
-                f"{len(wanted):,} of {len(outcome):,} labels must be solved on all rows, but the model does not record "
-                f"its rows: {names}{' …' if len(wanted) > MAX_NAMED else ''}; pass rows=, train on a store or with "
-                "keep_rows, or pass leave=True to keep the old weights of known labels"
-            )
-        outcome[wanted] = LEFT
-        wanted = wanted[:0]
+    outcome = verdict.outcome
+    wanted = _labels_to_solve(model, change, verdict, leave)
     if dry_run:
         shown = copy.copy(model)
         shown.label_bounds_ = old_bounds
         return shown, outcome
-    known = np.maximum(change.source, 0)
-    n_iter = np.where(change.source >= 0, np.atleast_1d(model.n_iter_)[known], 0)
-    status = np.full(len(outcome), model.status_.value, dtype="<U16")
-    pick = change.source.copy()
     solved = None
     if len(wanted):
         # Batches of the logistic loss have no start, and from zero they take an eighth of the CPU of Newton from one.
-        cold = model.loss == "logistic" and sp.issparse(problem.X)
-        start = None if cold else _start(coef, intercept, change.source[wanted])
+        from_zero = model.loss == "logistic" and sp.issparse(problem.X)
+        start = None if from_zero else _start(coef, intercept, change.source[wanted])
         solved = _solve(new, problem.select(wanted), start, work, keep_duals=duals is not None, **how)
-        done = ~np.isin(solved.status_by_label, (Status.TIME_LIMIT.value, Status.STOPPED.value))
-        finished = wanted[done]
-        bounds[finished], n_iter[finished] = solved.bounds_by_label[done], solved.n_iter[done]
-        status[wanted] = solved.status_by_label
-        pick[finished] = len(intercept) + np.flatnonzero(done)
-        if (pick < 0).any():
-            raise WidemarginError("the update was stopped before all new labels were solved; allow more time")
-        outcome[wanted[~done]] = LEFT
-        coef = _picked(coef, solved.coef, pick)
-        intercept = np.concatenate([intercept, solved.intercept])[pick]
-    elif not np.array_equal(pick, np.arange(len(intercept))):
-        coef, intercept = _picked(coef, coef[:0], pick), intercept[pick]
-    if duals is not None:
-        duals = _joined_duals(duals, verdict, change.source, None if solved is None else solved.duals, pick)
-    bounds[outcome == LEFT, 1] = np.where(len(change.removed) > 0, 0.0, bounds[outcome == LEFT, 1])
-    counts = np.asarray(change.targets.Y.sum(axis=0)).reshape(-1).astype(np.int64)
+    result = _joined(new, coef, model, change, problem, verdict, duals, wanted, solved)
+    with warnings.catch_warnings():
+        if change.X is None:  # `leave` asked for it, and advice about training does not apply
+            warnings.simplefilter("ignore", ConvergenceWarning)
+        new._keep(change.data, result)
     if change.X is None:
-        counts = counts + np.atleast_1d(model.label_counts_)[known] if model.kind_ != "binary" else counts
-    history = frequency_history(counts, n_iter, bounds)
-    new._keep(
-        change.data, OneVsAllResult.of(coef, intercept, status, bounds, history=history, n_iter=n_iter, duals=duals)
-    )
-    if change.X is None:
-        new.label_counts_ = (
-            new.label_counts_ + in_order(sp.csr_array(model.label_counts_[None]), change.order).toarray()[0]
-        )
+        old_counts = in_order(sp.csr_array(model.label_counts_[None]), change.order).toarray()[0]
+        new.label_counts_ = new.label_counts_ + old_counts
         new.n_samples_fit_ += model.n_samples_fit_
     for name in ("C", "rank_scale", "warm_start", "callback"):
         setattr(new, name, getattr(model, name))
     return new, outcome
 
 
-def new_name(change: _Change, output: int) -> str:
+def _labels_to_solve(model: OneVsAllClassifier, change: _Change, verdict: Verdict, leave: bool) -> Ints:
+    """The labels that are solved; sets the outcome of those that change with the number of rows or must be left."""
+    outcome, is_old = verdict.outcome, change.source >= 0
+    if _depends_on_all_rows(model, change):
+        outcome[is_old] = SOLVED
+    if model.status_ in UNFINISHED and change.X is not None and model.gap_tol is not None:
+        # An earlier update was stopped, or left labels.
+        _, dual, _, before, _ = verdict.bounds.T
+        outcome[is_old & (relative_gap(before, dual) > model.gap_tol)] = SOLVED
+    wanted = verdict.to_solve
+    if change.X is not None or len(wanted) == 0:
+        return wanted
+    can_be_left = not (outcome == NEW).any() and not _depends_on_all_rows(model, change)
+    if not (leave and can_be_left):
+        names = listed([_name_of(change, number) for number in wanted[:MAX_NAMED].tolist()])
+        remedy = ", or pass leave=True to keep the old weights of known labels" if can_be_left else ""
+        raise WidemarginError(
+            f"{len(wanted):,} of {len(outcome):,} labels must be solved on all rows, but the model does not record "
+            f"its rows: {names}{' …' if len(wanted) > MAX_NAMED else ''}; pass rows=, train on a store or with "
+            f"keep_rows{remedy}"
+        )
+    outcome[wanted] = LEFT
+    return wanted[:0]
+
+
+def _depends_on_all_rows(model: OneVsAllClassifier, change: _Change) -> bool:
+    """Whether the change gives old rows other weights."""
+    return model.class_weight in ("balanced", "propensity") and len(change.added) + len(change.removed) > 0
+
+
+def _joined(
+    new: OneVsAllClassifier,
+    coef: Any,
+    model: OneVsAllClassifier,
+    change: _Change,
+    problem: Problem,
+    verdict: Verdict,
+    duals: Any,
+    wanted: Ints,
+    solved: OneVsAllResult | None,
+) -> OneVsAllResult:
+    """The old labels and those that were solved as one result; what was stopped before its turn is left."""
+    outcome, bounds, source = verdict.outcome, verdict.bounds, change.source
+    known = np.maximum(source, 0)
+    n_iter = np.where(source >= 0, np.atleast_1d(model.n_iter_)[known], 0)
+    intercept, pick = model.intercept_, source.copy()
+    stopped = Status.STOPPED
+    if solved is not None:
+        done = ~np.isin(solved.status_by_label, [status.value for status in UNFINISHED])
+        finished = wanted[done]
+        bounds[finished], n_iter[finished] = solved.bounds_by_label[done], solved.n_iter[done]
+        pick[finished] = len(intercept) + np.flatnonzero(done)
+        if (pick < 0).any():
+            raise WidemarginError("the update was stopped before all new labels were solved; allow more time")
+        outcome[wanted[~done]] = LEFT
+        stopped = solved.status if solved.status in UNFINISHED else stopped
+        coef = _picked(coef, solved.coef, pick)
+        intercept = np.concatenate([intercept, solved.intercept])[pick]
+    elif not np.array_equal(pick, np.arange(len(intercept))):
+        coef, intercept = _picked(coef, coef[:0], pick), intercept[pick]
+    left = np.flatnonzero(outcome == LEFT)
+    if len(left) and _depends_on_all_rows(model, change):
+        bounds[left] = _certified(new, problem.select(left), coef[left], intercept[left])
+    if duals is not None:
+        duals = _joined_duals(duals, verdict, source, None if solved is None else solved.duals, pick)
+    status = np.full(len(outcome), model.status_.value, dtype="<U16")
+    if model.gap_tol is not None:
+        status[relative_gap(bounds[:, 3], bounds[:, 1]) <= model.gap_tol] = Status.CONVERGED.value
+    if solved is not None:
+        status[finished] = solved.status_by_label[done]
+    status[left] = stopped.value
+    counts = np.asarray(change.targets.Y.sum(axis=0)).reshape(-1).astype(np.int64)
+    if change.X is None:
+        counts += model.label_counts_[1:] if model.kind_ == "binary" else model.label_counts_[known]
+    history = frequency_history(counts, n_iter, bounds)
+    return OneVsAllResult.of(coef, intercept, status, bounds, history=history, n_iter=n_iter, duals=duals)
+
+
+def _name_of(change: _Change, output: int) -> str:
     """The name of a label, for a message."""
     classes = change.targets.classes
     return str(classes[1 if change.targets.kind == "binary" else output])
@@ -950,23 +998,22 @@ def _bounds_of(new: OneVsAllClassifier, model: OneVsAllClassifier, change: _Chan
             "are computed"
         )
     before = change.old_rows >= 0
-    n_removed = len(change.removed)
     X = _stacked([change.X[before], change.removed.X])
     Y = sp.vstack([change.targets.Y[np.flatnonzero(before)], change.removed.Y], format="csr")
-    weight = None
-    if change.weight is not None or n_removed:
-        own = np.ones(int(before.sum())) if change.weight is None else change.weight[before]
-        weight = np.concatenate([own, change.removed.weight])
-    old = np.flatnonzero(change.source >= 0)
+    own = np.ones(int(before.sum())) if change.weight is None else change.weight[before]
+    weight = np.concatenate([own, change.removed.weight])
     data = TrainingData(X, X, replace(change.targets, Y=sp.csr_array(Y)), weight)
-    plan = new._planned(
-        new._problem(data).select(old), (model.coef_[change.source[old]], model.intercept_[change.source[old]])
-    )
-    # Without steps, the Newton solver certifies the weights that it is given.
-    solved = solve(replace(plan, algorithm="newton", max_iter=0, prune=0.0, polish=False))
-    bounds = np.zeros((len(model.intercept_), solved.bounds_by_label.shape[1]))
-    bounds[change.source[old]] = solved.bounds_by_label
+    old = np.flatnonzero(change.source >= 0)
+    place = change.source[old]
+    bounds = np.zeros((len(model.intercept_), len(BOUND_COLUMNS)))
+    bounds[place] = _certified(new, new._problem(data).select(old), model.coef_[place], model.intercept_[place])
     return bounds
+
+
+def _certified(model: OneVsAllClassifier, problem: Problem, coef: Any, intercept: npt.NDArray[Any]) -> Floats:
+    """The bounds of labels with given weights, from all rows: a Newton solver without steps certifies its start."""
+    plan = model._planned(problem, (coef, intercept))
+    return solve(replace(plan, algorithm="newton", max_iter=0, prune=0.0, polish=False)).bounds_by_label
 
 
 def _duals_of(model: OneVsAllClassifier, change: _Change, problem: Problem) -> tuple[Any, Any]:
