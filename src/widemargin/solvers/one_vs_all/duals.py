@@ -86,11 +86,10 @@ def dual_values(problem: Problem, duals: Any) -> Floats:
 
 
 def _label_blocks(X: Any, duals: Any) -> Iterator[tuple[int, int]]:
-    """Ranges of labels whose products with the rows have at most about BLOCK_VALUES terms, or a single label."""
-    if sp.issparse(X):
-        running = np.append(0, np.cumsum(np.diff(X.indptr)[duals.indices], dtype=np.int64))[duals.indptr]
-    else:
-        running = X.shape[1] * duals.indptr.astype(np.int64)
+    """Ranges of labels whose products with the rows have about BLOCK_VALUES terms at most, or a single label."""
+    # Of rows of average length: adding up the lengths of the rows in use took 0.7 of 6 CPU s of an update.
+    mean_length = X.nnz / max(1, X.shape[0]) if sp.issparse(X) else X.shape[1]
+    running = mean_length * duals.indptr
     first = 0
     while first < duals.shape[0]:
         last = max(first + 1, int(np.searchsorted(running, running[first] + BLOCK_VALUES, side="right")) - 1)
@@ -108,9 +107,12 @@ def _block_values(problem: Problem, duals: Any, first: int, last: int) -> Floats
     factor = np.where(positive, problem.positive_factor[first + label], problem.negative_factor[first + label])
     cost = problem.C * problem.row_weight[rows] * factor
     alpha = np.where(cost > 0.0, np.asarray(duals.data[indptr[0] : indptr[-1]], dtype=np.float64), 0.0)
+    filled = np.flatnonzero(np.diff(indptr))
 
     def by_label(terms: Floats) -> Floats:
-        sums: Floats = np.bincount(label, weights=terms, minlength=n_labels).astype(np.float64, copy=False)
+        sums = np.zeros(n_labels)
+        if len(filled):
+            sums[filled] = np.add.reduceat(terms, indptr[filled] - indptr[0])
         return sums
 
     if problem.bias_value != 0.0 and problem.bias_penalty == 0.0:
