@@ -37,22 +37,13 @@ from widemargin import __version__, _core
 from widemargin.data.normalize import with_unit_rows
 from widemargin.data.training_rows import TrainingRows
 from widemargin.estimators.one_vs_all.classifier import OneVsAllClassifier
+from widemargin.estimators.one_vs_all.updating import pick_rows, solve_labels, start_from
 from widemargin.estimators.persistence import check_savable, load, save
 from widemargin.estimators.training import TrainingData
-from widemargin.estimators.update import (
-    _has_index,
-    _manifest,
-    _old_rows,
-    _OldRows,
-    _picked,
-    _solve,
-    _start,
-    _with_vectorizer,
-)
+from widemargin.estimators.update import OldRows, has_index, manifest_of, old_rows_of, with_vectorizer
 from widemargin.exceptions import WidemarginError
 from widemargin.labels.encoding import EncodedTargets, listed, look_up, many, plain_name
 from widemargin.model_io import check_writable
-from widemargin.model_io.state import MANIFEST
 from widemargin.parallel.work_folder import WorkFolder
 from widemargin.problems.scores import rank_scales
 from widemargin.solvers.one_vs_all.problem import OneVsAllResult, frequency_history
@@ -189,8 +180,7 @@ def change_labels(
     target = out if out is not None else folder
     if target is not None:
         check_writable(target)
-    is_stored = folder is not None and os.path.exists(os.path.join(folder, MANIFEST))  # `load` explains a missing one
-    manifest = _manifest(folder) if folder is not None and is_stored else b""
+    manifest = b"" if folder is None else manifest_of(folder)
     fitted = load(folder) if folder is not None else model
     check_is_fitted(fitted)
     if target is not None:
@@ -204,7 +194,7 @@ def change_labels(
         if target is not None:
             identity = _identity(manifest, classifier, changes, vocabulary)
             work = stack.enter_context(WorkFolder.open(target, identity, restart=restart))
-            if folder is not None and _manifest(folder) != manifest:
+            if folder is not None and manifest_of(folder) != manifest:
                 raise WidemarginError(f"{folder}: the model has changed in the meantime; run the change again")
         new = copy.copy(classifier)
         vars(new).pop("update_", None)
@@ -217,9 +207,9 @@ def change_labels(
             how = {"n_jobs": n_jobs, "callback": callback, "report": report}
             stale = _rebuild(new, classifier, vocabulary, old, work, **how)
         _log(new, classifier, vocabulary, stale, time.process_time() - cpu)
-        changed = _with_vectorizer(new, fitted, vectorizer)
+        changed = with_vectorizer(new, fitted, vectorizer)
         if target is not None and work is not None:
-            save(changed, target, index=_has_index(classifier))
+            save(changed, target, index=has_index(classifier))
             work.remove()
     return changed
 
@@ -384,9 +374,9 @@ def _class_weight(model: Any, vocabulary: _Vocabulary) -> dict[Any, float]:
     return {name: factor for name, factor in found.items() if factor != 1.0}
 
 
-def _rows_to_solve(model: Any, vectorizer: Any, rows: Any) -> _OldRows:
+def _rows_to_solve(model: Any, vectorizer: Any, rows: Any) -> OldRows:
     """The training rows, as they were trained on."""
-    old = _old_rows(model, vectorizer, rows)
+    old = old_rows_of(model, vectorizer, rows)
     if old is None:
         raise WidemarginError(
             "merged and added labels are solved on all training rows, which the model does not record; pass rows=, or "
@@ -413,7 +403,7 @@ def _rebuild(
     new: Any,
     model: OneVsAllClassifier,
     vocabulary: _Vocabulary,
-    old: _OldRows | None,
+    old: OldRows | None,
     work: WorkFolder | None,
     **how: Any,
 ) -> tuple[str, ...]:
@@ -436,12 +426,12 @@ def _rebuild(
         bounds[solve], n_iter[solve], status[solve] = solved.bounds_by_label, solved.n_iter, solved.status_by_label
         counts = np.bincount(Y.indices, minlength=len(source))
         pick[solve] = len(intercept) + np.arange(len(solve))
-        coef = _picked(coef, solved.coef, pick)
+        coef = pick_rows(coef, solved.coef, pick)
         intercept = np.concatenate([intercept, solved.intercept])[pick]
-        duals = None if solved.duals is None else _picked(duals, _in_stored_rows(solved.duals, record, duals), pick)
+        duals = None if solved.duals is None else pick_rows(duals, _in_stored_rows(solved.duals, record, duals), pick)
     else:
-        coef, intercept = _picked(coef, coef[:0], pick), intercept[pick]
-        duals = None if duals is None else _picked(duals, duals[:0], pick)
+        coef, intercept = pick_rows(coef, coef[:0], pick), intercept[pick]
+        duals = None if duals is None else pick_rows(duals, duals[:0], pick)
     history = frequency_history(counts, n_iter, bounds)
     result = OneVsAllResult.of(coef, intercept, status, bounds, history=history, n_iter=n_iter)
     new.coef_, new.intercept_, new.label_bounds_ = result.coef, result.intercept, result.bounds_by_label
@@ -459,7 +449,7 @@ def _rebuild(
 
 
 def _solved(
-    new: Any, model: OneVsAllClassifier, vocabulary: _Vocabulary, rows: _OldRows, work: WorkFolder | None, **how: Any
+    new: Any, model: OneVsAllClassifier, vocabulary: _Vocabulary, rows: OldRows, work: WorkFolder | None, **how: Any
 ) -> OneVsAllResult:
     """Merged and added labels, solved on all rows."""
     solver = copy.copy(new)
@@ -467,16 +457,16 @@ def _solved(
     solver.C, solver.rank_scale, solver.warm_start, solver.callback = model.C_, model.rank_scale_, False, None
     targets = EncodedTargets(model.kind_, vocabulary.classes, rows.Y, model.sparse_output_)
     problem = solver._problem(TrainingData(rows.X, rows.X, targets, rows.weight))
-    start = _start(model.coef_, model.intercept_, vocabulary.source[vocabulary.solve])
+    start = start_from(model.coef_, model.intercept_, vocabulary.source[vocabulary.solve])
     how |= dict.fromkeys(("executor", "shard_size", "time_limit_s", "memory_limit_mb"))
     keep_duals = hasattr(model, "duals_") and problem.X.shape[0] == rows.X.shape[0]
-    solved = _solve(solver, problem.select(vocabulary.solve), start, work, keep_duals=keep_duals, **how)
+    solved = solve_labels(solver, problem.select(vocabulary.solve), start, work, keep_duals=keep_duals, **how)
     if np.isin(solved.status_by_label, (Status.TIME_LIMIT.value, Status.STOPPED.value)).any():
         raise WidemarginError("the callback stopped the change before all labels were solved; the model is unchanged")
     return solved
 
 
-def _places_to_add(model: Any, vocabulary: _Vocabulary, old: _OldRows | None) -> list[Ints] | None:
+def _places_to_add(model: Any, vocabulary: _Vocabulary, old: OldRows | None) -> list[Ints] | None:
     """The places of the rows of each added label among the training rows."""
     if old is None:
         return None

@@ -21,7 +21,6 @@ import json
 import os
 import shutil
 import time
-import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -31,7 +30,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import Pipeline
 from sklearn.utils import check_array, check_consistent_length
 from sklearn.utils.validation import check_is_fitted, check_non_negative
@@ -41,14 +39,23 @@ from widemargin.data.normalize import with_unit_rows
 from widemargin.data.store import is_store
 from widemargin.data.training_rows import TrainingRows, write_segment
 from widemargin.estimators.one_vs_all.classifier import OneVsAllClassifier
-from widemargin.estimators.one_vs_all.folder_training import add_matrix, is_large, write_rows
-from widemargin.estimators.one_vs_all.shards import CONTINUE, ShardRun, can_be_split
-from widemargin.estimators.one_vs_all.updating import KEPT, NEW, SOLVED, UNTOUCHED, Rows, Verdict, judge
+from widemargin.estimators.one_vs_all.folder_training import add_matrix
+from widemargin.estimators.one_vs_all.updating import (
+    KEPT,
+    OUTCOMES,
+    SOLVED,
+    UNTOUCHED,
+    Change,
+    Rows,
+    in_order,
+    stack_rows,
+    update_labels,
+    widened,
+)
 from widemargin.estimators.persistence import check_savable, load, restored_vectorizer, save, stored_options
 from widemargin.estimators.text import TextPipeline
-from widemargin.estimators.training import TrainingData
 from widemargin.estimators.update_joint import update_joint
-from widemargin.exceptions import TrainingInterrupted, WidemarginError
+from widemargin.exceptions import WidemarginError
 from widemargin.files import copy_folder
 from widemargin.labels.encoding import (
     EncodedTargets,
@@ -56,27 +63,17 @@ from widemargin.labels.encoding import (
     TargetKind,
     encode_targets,
     is_indicator,
-    listed,
     unwrap,
 )
 from widemargin.metrics import precision_at_k
 from widemargin.model_io import check_writable, folder_size
 from widemargin.model_io.state import MANIFEST, WORK_FOLDER
-from widemargin.parallel import as_executor
 from widemargin.parallel.work_folder import WorkFolder
-from widemargin.problems.certificate import relative_gap
 from widemargin.solvers.limits import TimeLimit
-from widemargin.solvers.one_vs_all.plan import solve
-from widemargin.solvers.one_vs_all.problem import BOUND_COLUMNS, OneVsAllResult, Problem, frequency_history
-from widemargin.solvers.result import Status
 
-__all__ = ["Update", "update"]
+__all__ = ["OldRows", "Update", "has_index", "manifest_of", "old_rows_of", "update", "with_vectorizer"]
 
-LEFT = "left"
-UNFINISHED = (Status.TIME_LIMIT, Status.STOPPED)
 FACTS = "update.json"  # in the folder of an unfinished update: its `Update`, once all labels are solved
-OUTCOMES = (UNTOUCHED, KEPT, SOLVED, NEW, LEFT)
-MAX_NAMED = 5  # labels in a message
 PLACES = (1, 3, 5)  # of P@k on test rows
 # Attributes of a model that a fit deletes or that describe its input, and that an update takes over.
 TAKEN_OVER = (
@@ -175,58 +172,12 @@ class Update:
         }
 
 
-class _OldRows(NamedTuple):
+class OldRows(NamedTuple):
     """The rows of a model before normalisation, with a column for each class, and their weights if they have any."""
 
     X: Any
     Y: Any
     weight: Floats | None
-
-
-@dataclass(frozen=True)
-class _Change:
-    """A model's data after an update, and how they differ from those before.
-
-    Parameters
-    ----------
-    X : ndarray or CSR array, or None
-        All rows after the update, as they are trained on; None if the old rows are not available.
-    weight : ndarray or None
-        Their weights, if some row has one.
-    targets : EncodedTargets
-        Kind and classes after the update; its Y has all rows, or the added ones if the old ones are not available.
-    added, removed : Rows
-        The difference, in the columns of the outputs.
-    source : ndarray of shape (n_outputs,)
-        The old number of each output; −1 for a new one.
-    order : ndarray of shape (n_classes,)
-        The place of each class among the old classes followed by the new ones.
-    old_rows : ndarray of shape (n_rows,)
-        The place of each row in the old rows; −1 for added ones.
-    plain : ndarray or CSR array of shape (n_added, n_features)
-        The added rows before normalisation, as a store keeps them.
-    """
-
-    X: Any
-    weight: Floats | None
-    targets: EncodedTargets
-    added: Rows
-    removed: Rows
-    source: Ints
-    order: Ints
-    old_rows: Ints
-    plain: Any
-
-    @property
-    def data(self) -> TrainingData:
-        """All rows, or the added ones if the old ones are not available."""
-        if self.X is None:
-            return TrainingData(self.added.X, self.added.X, self.targets, self.added.weight)
-        return TrainingData(self.X, self.X, self.targets, self.weight)
-
-    @property
-    def same_classes(self) -> bool:
-        return bool((self.source >= 0).all())
 
 
 def update(
@@ -334,7 +285,7 @@ def update(
     target = out if out is not None else folder
     if target is not None and not dry_run:
         check_writable(target)
-    manifest = b"" if folder is None else _manifest(folder)
+    manifest = b"" if folder is None else manifest_of(folder)
     fitted = load(folder) if folder is not None else model
     check_is_fitted(fitted)
     if target is not None:
@@ -360,7 +311,7 @@ def update(
         if target is not None and all(is_store(record.path_of(segment)) for segment in record.segments):
             raise ValueError("the model records its rows, and they are still there; leave rows out to keep the record")
         record = None
-    old = _old_rows(classifier, None if vectorizer is None else fitted[0], rows)
+    old = old_rows_of(classifier, None if vectorizer is None else fitted[0], rows)
     n_features = classifier.n_features_in_ if vectorizer is None or X is None else X.shape[1]
     change = _change_of(classifier, old, X, y, sample_weight, remove, n_features)
     record = _checked_record(None if target is None else record, change, remove, row_ids, purge)
@@ -372,7 +323,7 @@ def update(
             _check_disk(Path(target), classifier, change)
             identity = _identity(manifest, classifier, change, extend_vocabulary)
             work = stack.enter_context(WorkFolder.open(target, identity, restart=restart))
-            if folder is not None and _manifest(folder) != manifest:
+            if folder is not None and manifest_of(folder) != manifest:
                 raise WidemarginError(f"{folder}: another update has changed the model meanwhile; run this one again")
         new, outcome, distance = _updated(classifier, change, work, leave=leave, dry_run=dry_run, **how)
         stale = () if dry_run else _take_over(new, classifier, outcome, change)
@@ -381,8 +332,8 @@ def update(
             len(change.added), len(change.removed), outcome, *gaps, distance, unknown_words=unknown, stale=stale
         )
         if dry_run:
-            return _with_vectorizer(new, fitted, None if vectorizer is None else fitted[0])
-        precision = {} if test is None else _precision(_with_vectorizer(new, fitted, vectorizer), test)
+            return with_vectorizer(new, fitted, None if vectorizer is None else fitted[0])
+        precision = {} if test is None else _precision(with_vectorizer(new, fitted, vectorizer), test)
         new.update_ = replace(new.update_, cpu_s=time.process_time() - cpu, precision=precision)
         new.updates_ = [*getattr(classifier, "updates_", []), new.update_.to_dict()]
         if record is not None and target is not None:
@@ -391,10 +342,10 @@ def update(
                 places, kept = new.rows_.live_numbers(), new.duals_
                 parts = kept.data, places.astype(kept.indices.dtype)[kept.indices], kept.indptr
                 new.duals_ = sp.csr_array(parts, shape=(kept.shape[0], new.rows_.n_stored))
-        updated = _with_vectorizer(new, fitted, vectorizer)
+        updated = with_vectorizer(new, fitted, vectorizer)
         if target is not None and work is not None:
             work.write_json(FACTS, {"request": request, **new.update_.to_json()})
-            save(updated, target, index=_has_index(classifier))
+            save(updated, target, index=has_index(classifier))
             work.remove()
     return updated
 
@@ -424,11 +375,15 @@ def _finished_before(folder: str, model: Any) -> dict[str, Any] | None:
     return facts
 
 
-def _manifest(folder: str) -> bytes:
-    return (Path(folder) / MANIFEST).read_bytes()
+def manifest_of(folder: str) -> bytes:
+    """What changes with every save; nothing if there is no model, which `load` explains better."""
+    try:
+        return (Path(folder) / MANIFEST).read_bytes()
+    except OSError:
+        return b""
 
 
-def _with_vectorizer(classifier: Any, fitted: Any, vectorizer: Any) -> Any:
+def with_vectorizer(classifier: Any, fitted: Any, vectorizer: Any) -> Any:
     """The classifier in a pipeline like that of the old one."""
     if vectorizer is None:
         return classifier
@@ -446,7 +401,7 @@ def _precision(model: Any, test: tuple[Any, Any]) -> dict[int, float]:
     return dict(zip(places, precision_at_k(truth, lists, k=places).tolist(), strict=True))
 
 
-def _has_index(classifier: Any) -> bool:
+def has_index(classifier: Any) -> bool:
     """Whether the model predicts from an index by feature that its folder has."""
     return (
         hasattr(classifier, "coef_") and classifier._stored_index(getattr(classifier, "label_scale_", None)) is not None
@@ -477,14 +432,14 @@ def _with_words(vectorizer: Any, texts: list[str], extend: bool, n_old: int) -> 
     return restored_vectorizer(stored_options(vectorizer), terms, idf), 0
 
 
-def _old_rows(model: Any, vectorizer: Any, rows: Any) -> _OldRows | None:
+def old_rows_of(model: Any, vectorizer: Any, rows: Any) -> OldRows | None:
     """The rows of the model before normalisation, with a column for each class: given, recorded, or None."""
     if rows is None:
         record: TrainingRows | None = getattr(model, "rows_", None)
         if record is None:
             return None
         X, Y, weight = record.read(verify=False)
-        X = _wider(X, model.n_features_in_)
+        X = widened(X, model.n_features_in_)
     else:
         X, y, *rest = rows
         X = vectorizer.transform(list(X)) if vectorizer is not None else X
@@ -503,7 +458,7 @@ def _old_rows(model: Any, vectorizer: Any, rows: Any) -> _OldRows | None:
             f"the model was trained on {model.n_samples_fit_:,} rows with other labels than the {X.shape[0]:,} rows "
             "given; pass the rows of its last training or update"
         )
-    return _OldRows(X, sp.csr_array(Y), weight)
+    return OldRows(X, sp.csr_array(Y), weight)
 
 
 def _checked(model: Any, X: Any, n_features: int) -> Any:
@@ -524,8 +479,8 @@ def _checked_weights(weights: Any, X: Any) -> Floats:
 
 
 def _change_of(
-    model: Any, old: _OldRows | None, X: Any, y: Any, sample_weight: Any, remove: Any, n_features: int
-) -> _Change:
+    model: Any, old: OldRows | None, X: Any, y: Any, sample_weight: Any, remove: Any, n_features: int
+) -> Change:
     """The rows after the update, and the difference."""
     kind: TargetKind = model.kind_
     n_old_classes, encoding, new_names = len(model.classes_), model._encoding(), list[Any]()
@@ -572,25 +527,25 @@ def _change_of(
         targets = EncodedTargets(new_kind, classes, outputs(added_Y), model.sparse_output_)
         added = Rows(added_X, targets.Y, weight)
         nothing = Rows(added_X[:0], targets.Y[:0], weight[:0])
-        return _Change(None, None, targets, added, nothing, source, order, np.full(len(weight), -1), plain)
+        return Change(None, None, targets, added, nothing, source, order, np.full(len(weight), -1), plain)
     gone = np.zeros(old.X.shape[0], dtype=bool)
     if remove is not None:
         gone[_places(model, remove, old.X.shape[0])] = True
     stay = np.flatnonzero(~gone)
-    old_X = _wider(old.X, plain.shape[1])
-    together = _stacked([old_X[stay] if gone.any() else old_X, plain, old_X[gone]])
+    old_X = widened(old.X, plain.shape[1])
+    together = stack_rows([old_X[stay] if gone.any() else old_X, plain, old_X[gone]])
     if model.normalize:
         together = with_unit_rows(together)
     n_all = len(stay) + len(weight)
     old_weight = np.ones(old.X.shape[0]) if old.weight is None else old.weight
-    Y = outputs(sp.vstack([_wider(sp.csr_array(old.Y[stay]), len(order)), _wider(added_Y, len(order))], format="csr"))
+    Y = outputs(sp.vstack([widened(sp.csr_array(old.Y[stay]), len(order)), widened(added_Y, len(order))], format="csr"))
     removed_Y = outputs(old.Y[gone])
     targets = EncodedTargets(new_kind, classes, Y, model.sparse_output_)
     if new_kind != "multilabel" and len(np.unique(targets.indices)) < 2:
         raise ValueError("only one class would be left; keep rows of at least two classes")
     weighted = old.weight is not None or sample_weight is not None
     all_X = together[:n_all] if gone.any() else together
-    return _Change(
+    return Change(
         all_X,
         np.concatenate([old_weight[stay], weight]) if weighted else None,
         targets,
@@ -601,31 +556,6 @@ def _change_of(
         np.concatenate([stay, np.full(len(weight), -1)]),
         plain,
     )
-
-
-def in_order(Y: Any, order: Ints) -> Any:
-    """An indicator of the old classes, and perhaps new ones, with a column for each class in the new order."""
-    wide = _wider(sp.csr_array(Y), len(order))
-    if np.array_equal(order, np.arange(len(order))):
-        return wide
-    return sp.csr_array(wide[:, order])
-
-
-def _wider(matrix: Any, n_columns: int) -> Any:
-    """A matrix with further columns, all zero."""
-    if matrix.shape[1] == n_columns:
-        return matrix
-    if sp.issparse(matrix):
-        return sp.csr_array((matrix.data, matrix.indices, matrix.indptr), shape=(matrix.shape[0], n_columns))
-    return np.pad(matrix, ((0, 0), (0, n_columns - matrix.shape[1])))
-
-
-def _stacked(parts: list[Any]) -> Any:
-    """Rows below each other; a single part that has rows is used as it is."""
-    parts = [part for part in parts if part.shape[0]] or parts[:1]
-    if len(parts) == 1:
-        return parts[0]
-    return sp.csr_array(sp.vstack(parts, format="csr")) if sp.issparse(parts[0]) else np.vstack(parts)
 
 
 def _new_classes(classes: npt.NDArray[Any], kind: str, new_names: list[Any]) -> tuple[npt.NDArray[Any], Ints]:
@@ -698,7 +628,7 @@ def _has_numbered_columns(y: Any, names: list[Any]) -> bool:
     return is_indicator(unwrap(y)) and names == list(range(len(names)))
 
 
-def _check_disk(folder: Path, model: Any, change: _Change) -> None:
+def _check_disk(folder: Path, model: Any, change: Change) -> None:
     """An error if the disk has no room for a second copy of the model and the new rows."""
     nearest = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
     weights = sum(part.nbytes for part in model._weight_arrays()) if hasattr(model, "coef_") else 0
@@ -713,7 +643,7 @@ def _check_disk(folder: Path, model: Any, change: _Change) -> None:
         )
 
 
-def _identity(manifest: bytes, model: Any, change: _Change, extended: bool) -> dict[str, Any]:
+def _identity(manifest: bytes, model: Any, change: Change, extended: bool) -> dict[str, Any]:
     """Everything that the bytes of the updated model depend on."""
     digest = hashlib.sha256()
     for rows in (change.added, change.removed):
@@ -737,7 +667,7 @@ def _identity(manifest: bytes, model: Any, change: _Change, extended: bool) -> d
 
 
 def _checked_record(
-    record: TrainingRows | None, change: _Change, remove: Any, row_ids: Sequence[str] | None, purge: bool
+    record: TrainingRows | None, change: Change, remove: Any, row_ids: Sequence[str] | None, purge: bool
 ) -> TrainingRows | None:
     """The record of the old rows without the removed ones, in the order of the new classes; errors come before work."""
     if record is None:
@@ -757,7 +687,7 @@ def _checked_record(
 
 
 def _recorded(
-    record: TrainingRows, change: _Change, folder: str, row_ids: Sequence[str] | None, purge: bool
+    record: TrainingRows, change: Change, folder: str, row_ids: Sequence[str] | None, purge: bool
 ) -> TrainingRows:
     """The record of the rows after the update; stores that are kept, and new rows, are in the model folder."""
     for segment in record.segments:
@@ -775,7 +705,7 @@ def _recorded(
     return record.purged() if purge else record
 
 
-def _take_over(new: Any, old: Any, outcome: npt.NDArray[np.str_], change: _Change) -> tuple[str, ...]:
+def _take_over(new: Any, old: Any, outcome: npt.NDArray[np.str_], change: Change) -> tuple[str, ...]:
     """Give the updated model what the old one had and the update did not make stale; returns what is stale."""
     for name in TAKEN_OVER:
         if name in vars(old) and not (name.startswith("n_features") and change.added.X.shape[1] != old.n_features_in_):
@@ -805,11 +735,11 @@ def _take_over(new: Any, old: Any, outcome: npt.NDArray[np.str_], change: _Chang
 
 
 def _updated(
-    model: Any, change: _Change, work: WorkFolder | None, *, leave: bool, dry_run: bool, **how: Any
+    model: Any, change: Change, work: WorkFolder | None, *, leave: bool, dry_run: bool, **how: Any
 ) -> tuple[Any, npt.NDArray[np.str_], Floats]:
     """The updated classifier, what happened to its labels, and how far they can be from their optima."""
     if isinstance(model, OneVsAllClassifier):
-        new, outcome = _updated_labels(model, change, work, leave=leave, dry_run=dry_run, **how)
+        new, outcome = update_labels(model, change, work, leave=leave, dry_run=dry_run, **how)
         primal, dual = new.label_bounds_[:, 0], new.label_bounds_[:, 1]
         return new, outcome, np.sqrt(2.0 * np.maximum(0.0, primal - dual))
     if change.X is None:
@@ -823,7 +753,7 @@ def _updated(
     start = copy.copy(model)
     start.n_jobs = model.n_jobs if how["n_jobs"] is None else how["n_jobs"]
     if change.X.shape[1] != model.n_features_in_ and hasattr(model, "coef_"):
-        start.coef_, start.n_features_in_ = _wider(model.coef_, change.X.shape[1]), change.X.shape[1]
+        start.coef_, start.n_features_in_ = widened(model.coef_, change.X.shape[1]), change.X.shape[1]
     if how["time_limit_s"] is not None or how["callback"] is not None:
         start.callback = (
             how["callback"] if how["time_limit_s"] is None else TimeLimit(how["time_limit_s"], how["callback"])
@@ -846,295 +776,3 @@ def _updated(
         [UNTOUCHED if len(change.added) + len(change.removed) == 0 else KEPT if facts["kept"] else SOLVED]
     )
     return new, outcome, distance
-
-
-def _updated_labels(
-    model: OneVsAllClassifier,
-    change: _Change,
-    work: WorkFolder | None,
-    *,
-    leave: bool,
-    dry_run: bool,
-    **how: Any,
-) -> tuple[OneVsAllClassifier, npt.NDArray[np.str_]]:
-    """The updated one-vs-all model, and what happened to its labels."""
-    new = copy.copy(model)
-    # Numbers in place of "auto", and a plain fit.
-    new.C, new.rank_scale, new.warm_start, new.callback = model.C_, model.rank_scale_, False, None
-    problem = new._problem(change.data)
-    old_bounds = _bounds_of(new, model, change)
-    duals, removed_duals = _duals_of(model, change, problem)
-    coef, intercept = _wider(model.coef_, problem.X.shape[1]), model.intercept_
-    verdict = judge(
-        problem,
-        coef,
-        intercept,
-        old_bounds,
-        change.source,
-        change.added,
-        change.removed,
-        prune=model.prune,
-        gap_tol=model.gap_tol,
-        duals=duals,
-        removed_duals=removed_duals,
-    )
-    outcome = verdict.outcome
-    wanted = _labels_to_solve(model, change, verdict, leave)
-    if dry_run:
-        shown = copy.copy(model)
-        shown.label_bounds_ = old_bounds
-        return shown, outcome
-    solved = None
-    if len(wanted):
-        # Batches of the logistic loss have no start, and from zero they take an eighth of the CPU of Newton from one.
-        from_zero = model.loss == "logistic" and sp.issparse(problem.X)
-        start = None if from_zero else _start(coef, intercept, change.source[wanted])
-        solved = _solve(new, problem.select(wanted), start, work, keep_duals=duals is not None, **how)
-    result = _joined(new, coef, model, change, problem, verdict, duals, wanted, solved)
-    with warnings.catch_warnings():
-        if change.X is None:  # `leave` asked for it, and advice about training does not apply
-            warnings.simplefilter("ignore", ConvergenceWarning)
-        new._keep(change.data, result)
-    if change.X is None:
-        old_counts = in_order(sp.csr_array(model.label_counts_[None]), change.order).toarray()[0]
-        new.label_counts_ = new.label_counts_ + old_counts
-        new.n_samples_fit_ += model.n_samples_fit_
-    for name in ("C", "rank_scale", "warm_start", "callback"):
-        setattr(new, name, getattr(model, name))
-    return new, outcome
-
-
-def _labels_to_solve(model: OneVsAllClassifier, change: _Change, verdict: Verdict, leave: bool) -> Ints:
-    """The labels that are solved; sets the outcome of those that change with the number of rows or must be left."""
-    outcome, is_old = verdict.outcome, change.source >= 0
-    if _depends_on_all_rows(model, change):
-        outcome[is_old] = SOLVED
-    if model.status_ in UNFINISHED and change.X is not None and model.gap_tol is not None:
-        # An earlier update was stopped, or left labels.
-        _, dual, _, before, _ = verdict.bounds.T
-        outcome[is_old & (relative_gap(before, dual) > model.gap_tol)] = SOLVED
-    wanted = verdict.to_solve
-    if change.X is not None or len(wanted) == 0:
-        return wanted
-    can_be_left = not (outcome == NEW).any() and not _depends_on_all_rows(model, change)
-    if not (leave and can_be_left):
-        names = listed([_name_of(change, number) for number in wanted[:MAX_NAMED].tolist()])
-        remedy = ", or pass leave=True to keep the old weights of known labels" if can_be_left else ""
-        raise WidemarginError(
-            f"{len(wanted):,} of {len(outcome):,} labels must be solved on all rows, but the model does not record "
-            f"its rows: {names}{' …' if len(wanted) > MAX_NAMED else ''}; pass rows=, train on a store or with "
-            f"keep_rows{remedy}"
-        )
-    outcome[wanted] = LEFT
-    return wanted[:0]
-
-
-def _depends_on_all_rows(model: OneVsAllClassifier, change: _Change) -> bool:
-    """Whether the change gives old rows other weights."""
-    return model.class_weight in ("balanced", "propensity") and len(change.added) + len(change.removed) > 0
-
-
-def _joined(
-    new: OneVsAllClassifier,
-    coef: Any,
-    model: OneVsAllClassifier,
-    change: _Change,
-    problem: Problem,
-    verdict: Verdict,
-    duals: Any,
-    wanted: Ints,
-    solved: OneVsAllResult | None,
-) -> OneVsAllResult:
-    """The old labels and those that were solved as one result; what was stopped before its turn is left."""
-    outcome, bounds, source = verdict.outcome, verdict.bounds, change.source
-    known = np.maximum(source, 0)
-    n_iter = np.where(source >= 0, np.atleast_1d(model.n_iter_)[known], 0)
-    intercept, pick = model.intercept_, source.copy()
-    stopped = Status.STOPPED
-    if solved is not None:
-        done = ~np.isin(solved.status_by_label, [status.value for status in UNFINISHED])
-        finished = wanted[done]
-        bounds[finished], n_iter[finished] = solved.bounds_by_label[done], solved.n_iter[done]
-        pick[finished] = len(intercept) + np.flatnonzero(done)
-        if (pick < 0).any():
-            raise WidemarginError("the update was stopped before all new labels were solved; allow more time")
-        outcome[wanted[~done]] = LEFT
-        stopped = solved.status if solved.status in UNFINISHED else stopped
-        coef = _picked(coef, solved.coef, pick)
-        intercept = np.concatenate([intercept, solved.intercept])[pick]
-    elif not np.array_equal(pick, np.arange(len(intercept))):
-        coef, intercept = _picked(coef, coef[:0], pick), intercept[pick]
-    left = np.flatnonzero(outcome == LEFT)
-    if len(left) and _depends_on_all_rows(model, change):
-        bounds[left] = _certified(new, problem.select(left), coef[left], intercept[left])
-    if duals is not None:
-        duals = _joined_duals(duals, verdict, source, None if solved is None else solved.duals, pick)
-    status = np.full(len(outcome), model.status_.value, dtype="<U16")
-    if model.gap_tol is not None:
-        status[relative_gap(bounds[:, 3], bounds[:, 1]) <= model.gap_tol] = Status.CONVERGED.value
-    if solved is not None:
-        status[finished] = solved.status_by_label[done]
-    status[left] = stopped.value
-    counts = np.asarray(change.targets.Y.sum(axis=0)).reshape(-1).astype(np.int64)
-    if change.X is None:
-        counts += model.label_counts_[1:] if model.kind_ == "binary" else model.label_counts_[known]
-    history = frequency_history(counts, n_iter, bounds)
-    return OneVsAllResult.of(coef, intercept, status, bounds, history=history, n_iter=n_iter, duals=duals)
-
-
-def _name_of(change: _Change, output: int) -> str:
-    """The name of a label, for a message."""
-    classes = change.targets.classes
-    return str(classes[1 if change.targets.kind == "binary" else output])
-
-
-def _bounds_of(new: OneVsAllClassifier, model: OneVsAllClassifier, change: _Change) -> Floats:
-    """The bounds of each label on the old rows; those of a model that lacks them are computed in one pass."""
-    if hasattr(model, "label_bounds_"):
-        return np.asarray(model.label_bounds_)
-    if change.X is None:
-        raise WidemarginError(
-            "the model was stored by an earlier version, without bounds for each label; pass rows=, from which they "
-            "are computed"
-        )
-    before = change.old_rows >= 0
-    X = _stacked([change.X[before], change.removed.X])
-    Y = sp.vstack([change.targets.Y[np.flatnonzero(before)], change.removed.Y], format="csr")
-    own = np.ones(int(before.sum())) if change.weight is None else change.weight[before]
-    weight = np.concatenate([own, change.removed.weight])
-    data = TrainingData(X, X, replace(change.targets, Y=sp.csr_array(Y)), weight)
-    old = np.flatnonzero(change.source >= 0)
-    place = change.source[old]
-    bounds = np.zeros((len(model.intercept_), len(BOUND_COLUMNS)))
-    bounds[place] = _certified(new, new._problem(data).select(old), model.coef_[place], model.intercept_[place])
-    return bounds
-
-
-def _certified(model: OneVsAllClassifier, problem: Problem, coef: Any, intercept: npt.NDArray[Any]) -> Floats:
-    """The bounds of labels with given weights, from all rows: a Newton solver without steps certifies its start."""
-    plan = model._planned(problem, (coef, intercept))
-    return solve(replace(plan, algorithm="newton", max_iter=0, prune=0.0, polish=False)).bounds_by_label
-
-
-def _duals_of(model: OneVsAllClassifier, change: _Change, problem: Problem) -> tuple[Any, Any]:
-    """The dual variables of the old labels in the rows of the problem, zero in new rows, and in the removed rows.
-
-    None if they were not kept, or if no row is removed.
-    """
-    duals = getattr(model, "duals_", None)
-    if duals is None or change.X is None or problem.X.shape[0] != change.X.shape[0]:  # rows of weight zero are left out
-        return None, None
-    record: TrainingRows | None = getattr(model, "rows_", None)
-    if record is not None and duals.shape[1] == record.n_stored:
-        numbers = record.live_numbers()
-    else:
-        numbers = np.arange(duals.shape[1])
-    n_rows, stay = problem.X.shape[0], change.old_rows[change.old_rows >= 0]
-    gone = np.ones(len(numbers), dtype=bool)
-    gone[stay] = False
-    place = np.full(duals.shape[1], -1, dtype=duals.indices.dtype)
-    place[numbers[stay]] = np.arange(len(stay))
-    shape = (duals.shape[0], n_rows)
-    if not gone.any():
-        indices = duals.indices if len(numbers) == duals.shape[1] else place[duals.indices]
-        return sp.csr_array((duals.data, indices, duals.indptr), shape=shape), None
-    # Few entries go. The indexing of scipy visits all of them twice for either part.
-    kept = (place >= 0)[duals.indices]
-    lost = np.flatnonzero(~kept)
-    before = np.searchsorted(lost, duals.indptr).astype(duals.indptr.dtype)
-    parts = duals.data[kept], place[duals.indices[kept]], duals.indptr - before
-    place[numbers[gone]] = np.arange(int(gone.sum()))
-    removed = duals.data[lost], place[duals.indices[lost]], before
-    return sp.csr_array(parts, shape=shape), sp.csr_array(removed, shape=(duals.shape[0], int(gone.sum())))
-
-
-def _joined_duals(old: Any, verdict: Verdict, source: Ints, solved: Any, pick: Ints) -> Any:
-    """The dual variables of all labels: old ones, those that an update changed, and those of labels solved again."""
-    chosen = np.maximum(source, 0)
-    chosen[verdict.touched] = old.shape[0] + np.arange(len(verdict.touched))
-    parts = [old, verdict.touched_duals]
-    if solved is not None:
-        is_solved = pick >= old.shape[0]
-        chosen[is_solved] = pick[is_solved] + len(verdict.touched)
-        parts.append(solved)
-    return _picked_rows(parts, chosen)
-
-
-def _start(coef: Any, intercept: npt.NDArray[Any], source: Ints) -> tuple[Any, Any]:
-    """Weights to start from: those of the old labels, none for new ones."""
-    places, known = np.maximum(source, 0), source >= 0
-    weights = coef[places]
-    if sp.issparse(coef):
-        if known.all():
-            return weights, intercept[places]
-        lengths = np.where(known, np.diff(weights.indptr), 0)
-        entries = np.repeat(known, np.diff(weights.indptr))
-        parts = weights.data[entries], weights.indices[entries], np.append(0, np.cumsum(lengths))
-        weights = sp.csr_array(parts, shape=weights.shape)
-    else:
-        weights[~known] = 0.0
-    return weights, np.where(known, intercept[places], 0.0).astype(intercept.dtype)
-
-
-def _solve(
-    model: OneVsAllClassifier,
-    problem: Problem,
-    start: tuple[Any, Any] | None,
-    work: WorkFolder | None,
-    *,
-    keep_duals: bool,
-    executor: Any,
-    shard_size: int | None,
-    time_limit_s: float | None,
-    memory_limit_mb: float | None,
-    n_jobs: int | None,
-    callback: Any,
-    report: Any,
-) -> OneVsAllResult:
-    """Solve labels from given weights, in memory or, in a folder and if there is much to do, in shards."""
-    if n_jobs is not None:
-        model = copy.copy(model)
-        model.n_jobs = n_jobs
-    plan = model._planned(problem, start, keep_duals=keep_duals)
-    asked = (executor, shard_size, time_limit_s, memory_limit_mb) != (None, None, None, None)
-    if (
-        work is not None
-        and can_be_split(plan)
-        and (asked or is_large(problem.X, problem.n_labels) or bool(work.finished(problem.n_labels)))
-    ):
-        run = ShardRun(plan, work, as_executor(executor), callback, time_limit_s, memory_limit_mb, report)
-        try:
-            rows = write_rows(work.path / "rows", problem.X, "", normalize=False)
-            return run.solve(rows, shard_size, in_memory=True)
-        except KeyboardInterrupt:
-            raise TrainingInterrupted(f"{run.so_far()}; {CONTINUE}") from None
-    if time_limit_s is not None:
-        callback = TimeLimit(time_limit_s, callback)
-    return solve(plan, callback=callback)
-
-
-def _picked(old: Any, new: Any, pick: Ints) -> Any:
-    """The rows `pick` of the old weights followed by the new ones."""
-    if not sp.issparse(old):
-        return np.vstack([old, new])[pick]
-    return _picked_rows([old, new], pick)
-
-
-def _picked_rows(parts: list[Any], pick: Ints) -> Any:
-    """The rows `pick` of CSR arrays below each other."""
-    starts = np.append(0, np.cumsum([part.shape[0] for part in parts]))
-    lengths = np.concatenate([np.diff(part.indptr) for part in parts])[pick].astype(np.int64)
-    number = np.searchsorted(starts, pick, side="right") - 1
-    place = pick - starts[number]
-    # Runs of consecutive rows of the same matrix are copied as a whole.
-    ends = np.flatnonzero((np.diff(place) != 1) | (np.diff(number) != 0)) + 1
-    data, indices = [parts[0].data[:0]], [parts[0].indices[:0]]
-    for first, last in zip(np.append(0, ends).tolist(), np.append(ends, len(pick)).tolist(), strict=True):
-        matrix = parts[number[first]]
-        values = slice(matrix.indptr[place[first]], matrix.indptr[place[last - 1] + 1])
-        data.append(matrix.data[values])
-        indices.append(matrix.indices[values])
-    picked = sp.csr_array((len(pick), parts[0].shape[1]), dtype=parts[0].dtype)
-    picked.data, picked.indices = np.concatenate(data), np.concatenate(indices)
-    picked.indptr = np.append(0, np.cumsum(lengths)).astype(picked.indices.dtype)
-    return picked

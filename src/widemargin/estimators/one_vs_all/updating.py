@@ -37,23 +37,43 @@ feature are visited, plus the labels whose intercept is above −1, which every 
 
 from __future__ import annotations
 
+import copy
+import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
+from sklearn.exceptions import ConvergenceWarning
 
+from widemargin.data.training_rows import TrainingRows
+from widemargin.estimators.one_vs_all.classifier import OneVsAllClassifier
+from widemargin.estimators.one_vs_all.folder_training import is_large, write_rows
+from widemargin.estimators.one_vs_all.shards import CONTINUE, ShardRun, can_be_split
+from widemargin.estimators.training import TrainingData
+from widemargin.exceptions import TrainingInterrupted, WidemarginError
+from widemargin.labels.encoding import EncodedTargets, listed
+from widemargin.parallel import as_executor
+from widemargin.parallel.work_folder import WorkFolder
 from widemargin.problems.certificate import relative_gap
 from widemargin.problems.losses import get_loss
 from widemargin.problems.scores import squared_norms
+from widemargin.solvers.limits import TimeLimit
 from widemargin.solvers.one_vs_all.duals import dual_values
-from widemargin.solvers.one_vs_all.problem import Problem
+from widemargin.solvers.one_vs_all.plan import solve
+from widemargin.solvers.one_vs_all.problem import BOUND_COLUMNS, OneVsAllResult, Problem, frequency_history
+from widemargin.solvers.result import Status
 
-__all__ = ["Rows", "Verdict", "judge"]
+__all__ = [
+    "Change", "Rows", "Verdict", "in_order", "judge", "pick_rows", "solve_labels", "stack_rows", "start_from",
+    "update_labels", "widened",
+]  # fmt: skip
 
-UNTOUCHED, KEPT, SOLVED, NEW = "untouched", "kept", "solved", "new"
+UNTOUCHED, KEPT, SOLVED, NEW, LEFT = OUTCOMES = ("untouched", "kept", "solved", "new", "left")
+UNFINISHED = (Status.TIME_LIMIT, Status.STOPPED)
+MAX_NAMED = 5  # labels in a message
 PAIRS_PER_BLOCK = 4_000_000  # of labels and rows, dense; sparse blocks have about as many pairs that share a feature
 LABELS_PER_BLOCK = 512  # at most: what is made of their weights should stay in the cache
 # How far inside the margin a removed row may be and still count as active: its dual variable was found with the
@@ -95,6 +115,52 @@ class Rows:
 
 
 @dataclass(frozen=True)
+class Change:
+    """A model's data after an update, and how they differ from those before.
+
+    Parameters
+    ----------
+    X : ndarray or CSR array, or None
+        All rows after the update, as they are trained on; None if the old rows are not available.
+    weight : ndarray or None
+        Their weights, if some row has one.
+    targets : EncodedTargets
+        Kind and classes after the update; its Y has all rows, or the added ones if the old ones are not available.
+    added, removed : Rows
+        The difference, in the columns of the outputs.
+    source : ndarray of shape (n_outputs,)
+        The old number of each output; −1 for a new one.
+    order : ndarray of shape (n_classes,)
+        The place of each class among the old classes followed by the new ones.
+    old_rows : ndarray of shape (n_rows,)
+        The place of each row in the old rows; −1 for added ones.
+    plain : ndarray or CSR array of shape (n_added, n_features)
+        The added rows before normalisation, as a store keeps them.
+    """
+
+    X: Any
+    weight: Floats | None
+    targets: EncodedTargets
+    added: Rows
+    removed: Rows
+    source: Ints
+    order: Ints
+    old_rows: Ints
+    plain: Any
+
+    @property
+    def data(self) -> TrainingData:
+        """All rows, or the added ones if the old ones are not available."""
+        if self.X is None:
+            return TrainingData(self.added.X, self.added.X, self.targets, self.added.weight)
+        return TrainingData(self.X, self.X, self.targets, self.weight)
+
+    @property
+    def same_classes(self) -> bool:
+        return bool((self.source >= 0).all())
+
+
+@dataclass(frozen=True)
 class Verdict:
     """What the bounds say about the labels of a changed model.
 
@@ -128,6 +194,323 @@ class Verdict:
     def to_solve(self) -> Ints:
         """The labels that need a solver."""
         return np.flatnonzero((self.outcome == SOLVED) | (self.outcome == NEW))
+
+
+def update_labels(
+    model: OneVsAllClassifier,
+    change: Change,
+    work: WorkFolder | None,
+    *,
+    leave: bool,
+    dry_run: bool,
+    **how: Any,
+) -> tuple[OneVsAllClassifier, npt.NDArray[np.str_]]:
+    """The updated one-vs-all model, and what happened to its labels."""
+    new = copy.copy(model)
+    # Numbers in place of "auto", and a plain fit.
+    new.C, new.rank_scale, new.warm_start, new.callback = model.C_, model.rank_scale_, False, None
+    problem = new._problem(change.data)
+    old_bounds = _bounds_of(new, model, change)
+    duals, removed_duals = _duals_of(model, change, problem)
+    coef, intercept = widened(model.coef_, problem.X.shape[1]), model.intercept_
+    verdict = judge(
+        problem,
+        coef,
+        intercept,
+        old_bounds,
+        change.source,
+        change.added,
+        change.removed,
+        prune=model.prune,
+        gap_tol=model.gap_tol,
+        duals=duals,
+        removed_duals=removed_duals,
+    )
+    outcome = verdict.outcome
+    wanted = _labels_to_solve(model, change, verdict, leave)
+    if dry_run:
+        shown = copy.copy(model)
+        shown.label_bounds_ = old_bounds
+        return shown, outcome
+    solved = None
+    if len(wanted):
+        # Batches of the logistic loss have no start, and from zero they take an eighth of the CPU of Newton from one.
+        from_zero = model.loss == "logistic" and sp.issparse(problem.X)
+        start = None if from_zero else start_from(coef, intercept, change.source[wanted])
+        solved = solve_labels(new, problem.select(wanted), start, work, keep_duals=duals is not None, **how)
+    result = _joined(new, coef, model, change, problem, verdict, duals, wanted, solved)
+    with warnings.catch_warnings():
+        if change.X is None:  # `leave` asked for it, and advice about training does not apply
+            warnings.simplefilter("ignore", ConvergenceWarning)
+        new._keep(change.data, result)
+    if change.X is None:
+        old_counts = in_order(sp.csr_array(model.label_counts_[None]), change.order).toarray()[0]
+        new.label_counts_ = new.label_counts_ + old_counts
+        new.n_samples_fit_ += model.n_samples_fit_
+    for name in ("C", "rank_scale", "warm_start", "callback"):
+        setattr(new, name, getattr(model, name))
+    return new, outcome
+
+
+def _labels_to_solve(model: OneVsAllClassifier, change: Change, verdict: Verdict, leave: bool) -> Ints:
+    """The labels that are solved; sets the outcome of those that change with the number of rows or must be left."""
+    outcome, is_old = verdict.outcome, change.source >= 0
+    if _depends_on_all_rows(model, change):
+        outcome[is_old] = SOLVED
+    if model.status_ in UNFINISHED and change.X is not None and model.gap_tol is not None:
+        # An earlier update was stopped, or left labels.
+        _, dual, _, before, _ = verdict.bounds.T
+        outcome[is_old & (relative_gap(before, dual) > model.gap_tol)] = SOLVED
+    wanted = verdict.to_solve
+    if change.X is not None or len(wanted) == 0:
+        return wanted
+    can_be_left = not (outcome == NEW).any() and not _depends_on_all_rows(model, change)
+    if not (leave and can_be_left):
+        names = listed([_name_of(change, number) for number in wanted[:MAX_NAMED].tolist()])
+        remedy = ", or pass leave=True to keep the old weights of known labels" if can_be_left else ""
+        raise WidemarginError(
+            f"{len(wanted):,} of {len(outcome):,} labels must be solved on all rows, but the model does not record "
+            f"its rows: {names}{' …' if len(wanted) > MAX_NAMED else ''}; pass rows=, train on a store or with "
+            f"keep_rows{remedy}"
+        )
+    outcome[wanted] = LEFT
+    return wanted[:0]
+
+
+def _depends_on_all_rows(model: OneVsAllClassifier, change: Change) -> bool:
+    """Whether the change gives old rows other weights."""
+    return model.class_weight in ("balanced", "propensity") and len(change.added) + len(change.removed) > 0
+
+
+def _joined(
+    new: OneVsAllClassifier,
+    coef: Any,
+    model: OneVsAllClassifier,
+    change: Change,
+    problem: Problem,
+    verdict: Verdict,
+    duals: Any,
+    wanted: Ints,
+    solved: OneVsAllResult | None,
+) -> OneVsAllResult:
+    """The old labels and those that were solved as one result; what was stopped before its turn is left."""
+    outcome, bounds, source = verdict.outcome, verdict.bounds, change.source
+    known = np.maximum(source, 0)
+    n_iter = np.where(source >= 0, np.atleast_1d(model.n_iter_)[known], 0)
+    intercept, pick = model.intercept_, source.copy()
+    stopped = Status.STOPPED
+    if solved is not None:
+        done = ~np.isin(solved.status_by_label, [status.value for status in UNFINISHED])
+        finished = wanted[done]
+        bounds[finished], n_iter[finished] = solved.bounds_by_label[done], solved.n_iter[done]
+        pick[finished] = len(intercept) + np.flatnonzero(done)
+        if (pick < 0).any():
+            raise WidemarginError("the update was stopped before all new labels were solved; allow more time")
+        outcome[wanted[~done]] = LEFT
+        stopped = solved.status if solved.status in UNFINISHED else stopped
+        coef = pick_rows(coef, solved.coef, pick)
+        intercept = np.concatenate([intercept, solved.intercept])[pick]
+    elif not np.array_equal(pick, np.arange(len(intercept))):
+        coef, intercept = pick_rows(coef, coef[:0], pick), intercept[pick]
+    left = np.flatnonzero(outcome == LEFT)
+    if len(left) and _depends_on_all_rows(model, change):
+        bounds[left] = _certified(new, problem.select(left), coef[left], intercept[left])
+    if duals is not None:
+        duals = _joined_duals(duals, verdict, source, None if solved is None else solved.duals, pick)
+    status = np.full(len(outcome), model.status_.value, dtype="<U16")
+    if model.gap_tol is not None:
+        status[relative_gap(bounds[:, 3], bounds[:, 1]) <= model.gap_tol] = Status.CONVERGED.value
+    if solved is not None:
+        status[finished] = solved.status_by_label[done]
+    status[left] = stopped.value
+    counts = np.asarray(change.targets.Y.sum(axis=0)).reshape(-1).astype(np.int64)
+    if change.X is None:
+        counts += model.label_counts_[1:] if model.kind_ == "binary" else model.label_counts_[known]
+    history = frequency_history(counts, n_iter, bounds)
+    return OneVsAllResult.of(coef, intercept, status, bounds, history=history, n_iter=n_iter, duals=duals)
+
+
+def _name_of(change: Change, output: int) -> str:
+    """The name of a label, for a message."""
+    classes = change.targets.classes
+    return str(classes[1 if change.targets.kind == "binary" else output])
+
+
+def _bounds_of(new: OneVsAllClassifier, model: OneVsAllClassifier, change: Change) -> Floats:
+    """The bounds of each label on the old rows; those of a model that lacks them are computed in one pass."""
+    if hasattr(model, "label_bounds_"):
+        return np.asarray(model.label_bounds_)
+    if change.X is None:
+        raise WidemarginError(
+            "the model was stored by an earlier version, without bounds for each label; pass rows=, from which they "
+            "are computed"
+        )
+    before = change.old_rows >= 0
+    X = stack_rows([change.X[before], change.removed.X])
+    Y = sp.vstack([change.targets.Y[np.flatnonzero(before)], change.removed.Y], format="csr")
+    own = np.ones(int(before.sum())) if change.weight is None else change.weight[before]
+    weight = np.concatenate([own, change.removed.weight])
+    data = TrainingData(X, X, replace(change.targets, Y=sp.csr_array(Y)), weight)
+    old = np.flatnonzero(change.source >= 0)
+    place = change.source[old]
+    bounds = np.zeros((len(model.intercept_), len(BOUND_COLUMNS)))
+    bounds[place] = _certified(new, new._problem(data).select(old), model.coef_[place], model.intercept_[place])
+    return bounds
+
+
+def _certified(model: OneVsAllClassifier, problem: Problem, coef: Any, intercept: npt.NDArray[Any]) -> Floats:
+    """The bounds of labels with given weights, from all rows: a Newton solver without steps certifies its start."""
+    plan = model._planned(problem, (coef, intercept))
+    return solve(replace(plan, algorithm="newton", max_iter=0, prune=0.0, polish=False)).bounds_by_label
+
+
+def _duals_of(model: OneVsAllClassifier, change: Change, problem: Problem) -> tuple[Any, Any]:
+    """The dual variables of the old labels in the rows of the problem, zero in new rows, and in the removed rows.
+
+    None if they were not kept, or if no row is removed.
+    """
+    duals = getattr(model, "duals_", None)
+    if duals is None or change.X is None or problem.X.shape[0] != change.X.shape[0]:  # rows of weight zero are left out
+        return None, None
+    record: TrainingRows | None = getattr(model, "rows_", None)
+    if record is not None and duals.shape[1] == record.n_stored:
+        numbers = record.live_numbers()
+    else:
+        numbers = np.arange(duals.shape[1])
+    n_rows, stay = problem.X.shape[0], change.old_rows[change.old_rows >= 0]
+    gone = np.ones(len(numbers), dtype=bool)
+    gone[stay] = False
+    place = np.full(duals.shape[1], -1, dtype=duals.indices.dtype)
+    place[numbers[stay]] = np.arange(len(stay))
+    shape = (duals.shape[0], n_rows)
+    if not gone.any():
+        indices = duals.indices if len(numbers) == duals.shape[1] else place[duals.indices]
+        return sp.csr_array((duals.data, indices, duals.indptr), shape=shape), None
+    # Few entries go. The indexing of scipy visits all of them twice for either part.
+    kept = (place >= 0)[duals.indices]
+    lost = np.flatnonzero(~kept)
+    before = np.searchsorted(lost, duals.indptr).astype(duals.indptr.dtype)
+    parts = duals.data[kept], place[duals.indices[kept]], duals.indptr - before
+    place[numbers[gone]] = np.arange(int(gone.sum()))
+    removed = duals.data[lost], place[duals.indices[lost]], before
+    return sp.csr_array(parts, shape=shape), sp.csr_array(removed, shape=(duals.shape[0], int(gone.sum())))
+
+
+def _joined_duals(old: Any, verdict: Verdict, source: Ints, solved: Any, pick: Ints) -> Any:
+    """The dual variables of all labels: old ones, those that an update changed, and those of labels solved again."""
+    chosen = np.maximum(source, 0)
+    chosen[verdict.touched] = old.shape[0] + np.arange(len(verdict.touched))
+    parts = [old, verdict.touched_duals]
+    if solved is not None:
+        is_solved = pick >= old.shape[0]
+        chosen[is_solved] = pick[is_solved] + len(verdict.touched)
+        parts.append(solved)
+    return _picked_rows(parts, chosen)
+
+
+def start_from(coef: Any, intercept: npt.NDArray[Any], source: Ints) -> tuple[Any, Any]:
+    """Weights to start from: those of the old labels, none for new ones."""
+    places, known = np.maximum(source, 0), source >= 0
+    weights = coef[places]
+    if sp.issparse(coef):
+        if known.all():
+            return weights, intercept[places]
+        lengths = np.where(known, np.diff(weights.indptr), 0)
+        entries = np.repeat(known, np.diff(weights.indptr))
+        parts = weights.data[entries], weights.indices[entries], np.append(0, np.cumsum(lengths))
+        weights = sp.csr_array(parts, shape=weights.shape)
+    else:
+        weights[~known] = 0.0
+    return weights, np.where(known, intercept[places], 0.0).astype(intercept.dtype)
+
+
+def solve_labels(
+    model: OneVsAllClassifier,
+    problem: Problem,
+    start: tuple[Any, Any] | None,
+    work: WorkFolder | None,
+    *,
+    keep_duals: bool,
+    executor: Any,
+    shard_size: int | None,
+    time_limit_s: float | None,
+    memory_limit_mb: float | None,
+    n_jobs: int | None,
+    callback: Any,
+    report: Any,
+) -> OneVsAllResult:
+    """Solve labels from given weights, in memory or, in a folder and if there is much to do, in shards."""
+    if n_jobs is not None:
+        model = copy.copy(model)
+        model.n_jobs = n_jobs
+    plan = model._planned(problem, start, keep_duals=keep_duals)
+    asked = (executor, shard_size, time_limit_s, memory_limit_mb) != (None, None, None, None)
+    if (
+        work is not None
+        and can_be_split(plan)
+        and (asked or is_large(problem.X, problem.n_labels) or bool(work.finished(problem.n_labels)))
+    ):
+        run = ShardRun(plan, work, as_executor(executor), callback, time_limit_s, memory_limit_mb, report)
+        try:
+            rows = write_rows(work.path / "rows", problem.X, "", normalize=False)
+            return run.solve(rows, shard_size, in_memory=True)
+        except KeyboardInterrupt:
+            raise TrainingInterrupted(f"{run.so_far()}; {CONTINUE}") from None
+    if time_limit_s is not None:
+        callback = TimeLimit(time_limit_s, callback)
+    return solve(plan, callback=callback)
+
+
+def pick_rows(old: Any, new: Any, pick: Ints) -> Any:
+    """The rows `pick` of the old weights followed by the new ones."""
+    if not sp.issparse(old):
+        return np.vstack([old, new])[pick]
+    return _picked_rows([old, new], pick)
+
+
+def _picked_rows(parts: list[Any], pick: Ints) -> Any:
+    """The rows `pick` of CSR arrays below each other."""
+    starts = np.append(0, np.cumsum([part.shape[0] for part in parts]))
+    lengths = np.concatenate([np.diff(part.indptr) for part in parts])[pick].astype(np.int64)
+    number = np.searchsorted(starts, pick, side="right") - 1
+    place = pick - starts[number]
+    # Runs of consecutive rows of the same matrix are copied as a whole.
+    ends = np.flatnonzero((np.diff(place) != 1) | (np.diff(number) != 0)) + 1
+    data, indices = [parts[0].data[:0]], [parts[0].indices[:0]]
+    for first, last in zip(np.append(0, ends).tolist(), np.append(ends, len(pick)).tolist(), strict=True):
+        matrix = parts[number[first]]
+        values = slice(matrix.indptr[place[first]], matrix.indptr[place[last - 1] + 1])
+        data.append(matrix.data[values])
+        indices.append(matrix.indices[values])
+    picked = sp.csr_array((len(pick), parts[0].shape[1]), dtype=parts[0].dtype)
+    picked.data, picked.indices = np.concatenate(data), np.concatenate(indices)
+    picked.indptr = np.append(0, np.cumsum(lengths)).astype(picked.indices.dtype)
+    return picked
+
+
+def widened(matrix: Any, n_columns: int) -> Any:
+    """A matrix with further columns, all zero."""
+    if matrix.shape[1] == n_columns:
+        return matrix
+    if sp.issparse(matrix):
+        return sp.csr_array((matrix.data, matrix.indices, matrix.indptr), shape=(matrix.shape[0], n_columns))
+    return np.pad(matrix, ((0, 0), (0, n_columns - matrix.shape[1])))
+
+
+def in_order(Y: Any, order: Ints) -> Any:
+    """An indicator of the old classes, and perhaps new ones, with a column for each class in the new order."""
+    wide = widened(sp.csr_array(Y), len(order))
+    if np.array_equal(order, np.arange(len(order))):
+        return wide
+    return sp.csr_array(wide[:, order])
+
+
+def stack_rows(parts: list[Any]) -> Any:
+    """Rows below each other; a single part that has rows is used as it is."""
+    parts = [part for part in parts if part.shape[0]] or parts[:1]
+    if len(parts) == 1:
+        return parts[0]
+    return sp.csr_array(sp.vstack(parts, format="csr")) if sp.issparse(parts[0]) else np.vstack(parts)
 
 
 def judge(
