@@ -103,7 +103,8 @@ class Verdict:
     outcome : ndarray of str of shape (n_labels,)
         "untouched", "kept", "solved" (to be solved again) or "new" (to be solved for the first time).
     bounds : ndarray of shape (n_labels, 5)
-        Bounds of the labels that keep their weights, the columns of `BOUND_COLUMNS`; the others have old values.
+        Bounds of the old weights on the changed rows, the columns of `BOUND_COLUMNS`; zero for new labels. A dual
+        value that is lost with removed rows is zero, which no loss is below.
     touched : ndarray of int
         Labels with other dual variables than before; a label that keeps its weights and is not among them has the old
         ones, which are zero in new and in removed rows.
@@ -197,7 +198,8 @@ def judge(
             return np.zeros(problem.n_labels, dtype=bool)
         return np.asarray(relative_gap(before, np.minimum(lower, primal)) <= gap_tol)
 
-    kept = near(dual) & ~lost
+    certified = ~lost
+    kept = near(dual) & certified
     tested, extended = np.empty(0, dtype=np.int64), None
     if duals is not None:
         forecast = dual + step
@@ -210,10 +212,10 @@ def judge(
         if not better.all():
             tested, extended, found = tested[better], sp.csr_array(extended[np.flatnonzero(better)]), found[better]
         dual[tested] = found
-        certified = ~lost
         certified[tested] = True
         kept = near(dual) & certified
-    dual[:] = np.minimum(dual, primal)
+    # A bound that is lost with a removed row and was not computed again must not be used: zero is below every loss.
+    dual[:] = np.where(certified, np.minimum(dual, primal), 0.0)
     outcome[changed] = np.where(kept, KEPT, SOLVED)[changed]
     return Verdict(outcome, new_bounds, tested, extended)
 
