@@ -52,7 +52,14 @@ from widemargin.estimators.one_vs_all.updating import (
     update_labels,
     widened,
 )
-from widemargin.estimators.persistence import check_savable, load, restored_vectorizer, save, stored_options
+from widemargin.estimators.persistence import (
+    check_savable,
+    load,
+    restored_vectorizer,
+    save,
+    stored_options,
+    stored_parameters,
+)
 from widemargin.estimators.text import TextPipeline
 from widemargin.estimators.update_joint import update_joint
 from widemargin.exceptions import WidemarginError
@@ -321,7 +328,7 @@ def update(
         work = None
         if target is not None and not dry_run:
             _check_disk(Path(target), classifier, change)
-            identity = _identity(manifest, classifier, change, extend_vocabulary)
+            identity = _identity(manifest, classifier, change, extend_vocabulary, given=rows is not None)
             work = stack.enter_context(WorkFolder.open(target, identity, restart=restart))
             if folder is not None and manifest_of(folder) != manifest:
                 raise WidemarginError(f"{folder}: another update has changed the model meanwhile; run this one again")
@@ -337,7 +344,8 @@ def update(
         new.update_ = replace(new.update_, cpu_s=time.process_time() - cpu, precision=precision)
         new.updates_ = [*getattr(classifier, "updates_", []), new.update_.to_dict()]
         if record is not None and target is not None:
-            new.rows_ = _recorded(record, change, os.path.abspath(target), row_ids, purge)
+            recorded = _recorded(record, change, os.path.abspath(target), row_ids, purge)
+            new.rows_ = replace(recorded, Y=_in_classes(recorded.Y, change.targets.classes, new.classes_))
             if hasattr(new, "duals_"):  # its columns are the stored rows
                 places, kept = new.rows_.live_numbers(), new.duals_
                 parts = kept.data, places.astype(kept.indices.dtype)[kept.indices], kept.indptr
@@ -643,17 +651,20 @@ def _check_disk(folder: Path, model: Any, change: Change) -> None:
         )
 
 
-def _identity(manifest: bytes, model: Any, change: Change, extended: bool) -> dict[str, Any]:
-    """Everything that the bytes of the updated model depend on."""
+def _identity(manifest: bytes, model: Any, change: Change, extended: bool, *, given: bool) -> dict[str, Any]:
+    """Everything that the bytes of the updated model depend on; old rows that were `given` are in no manifest."""
     digest = hashlib.sha256()
     for rows in (change.added, change.removed):
         for matrix in (rows.X, rows.Y, rows.weight):
             add_matrix(digest, matrix)
     digest.update(json.dumps(change.targets.classes.tolist(), default=repr).encode())
     digest.update(change.old_rows.tobytes())
+    if given:
+        add_matrix(digest, change.X)
     digest.update(manifest)
-    if not manifest and hasattr(model, "coef_"):  # a model in memory
-        for part in model._weight_arrays():
+    if not manifest:  # a model in memory
+        digest.update(json.dumps(stored_parameters(model), default=repr).encode())
+        for part in model._weight_arrays() if hasattr(model, "coef_") else ():
             digest.update(np.ascontiguousarray(part).data)
     return {
         "kind": "update",
@@ -705,6 +716,13 @@ def _recorded(
     return record.purged() if purge else record
 
 
+def _in_classes(Y: Any, names: npt.NDArray[Any], classes: npt.NDArray[Any]) -> Any:
+    """An indicator with named columns in the columns of a model: a tree drops classes that no row has any more."""
+    place = {name: number for number, name in enumerate(names.tolist())}
+    wanted = [place[name] for name in classes.tolist()]
+    return Y if wanted == list(range(Y.shape[1])) else sp.csr_array(Y[:, wanted])
+
+
 def _take_over(new: Any, old: Any, outcome: npt.NDArray[np.str_], change: Change) -> tuple[str, ...]:
     """Give the updated model what the old one had and the update did not make stale; returns what is stale."""
     for name in TAKEN_OVER:
@@ -754,10 +772,8 @@ def _updated(
     start.n_jobs = model.n_jobs if how["n_jobs"] is None else how["n_jobs"]
     if change.X.shape[1] != model.n_features_in_ and hasattr(model, "coef_"):
         start.coef_, start.n_features_in_ = widened(model.coef_, change.X.shape[1]), change.X.shape[1]
-    if how["time_limit_s"] is not None or how["callback"] is not None:
-        start.callback = (
-            how["callback"] if how["time_limit_s"] is None else TimeLimit(how["time_limit_s"], how["callback"])
-        )
+    callback = how["callback"]
+    start.callback = callback if how["time_limit_s"] is None else TimeLimit(how["time_limit_s"], callback)
     new, facts = update_joint(
         start,
         change.data,
