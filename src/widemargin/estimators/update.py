@@ -21,61 +21,48 @@ import json
 import os
 import shutil
 import time
-import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import Pipeline
-from sklearn.utils import check_array, check_consistent_length
-from sklearn.utils.validation import check_is_fitted, check_non_negative
+from sklearn.utils.validation import check_is_fitted
 
 from widemargin import __version__, _core
-from widemargin.data.normalize import with_unit_rows
 from widemargin.data.store import is_store
 from widemargin.data.training_rows import TrainingRows, write_segment
 from widemargin.estimators.one_vs_all.classifier import OneVsAllClassifier
-from widemargin.estimators.one_vs_all.folder_training import add_matrix, is_large, write_rows
-from widemargin.estimators.one_vs_all.shards import CONTINUE, ShardRun, can_be_split
-from widemargin.estimators.one_vs_all.updating import KEPT, NEW, SOLVED, UNTOUCHED, Rows, Verdict, judge
-from widemargin.estimators.persistence import check_savable, load, restored_vectorizer, save, stored_options
-from widemargin.estimators.text import TextPipeline
-from widemargin.estimators.training import TrainingData
-from widemargin.estimators.update_joint import update_joint
-from widemargin.exceptions import TrainingInterrupted, WidemarginError
-from widemargin.files import copy_folder
-from widemargin.labels.encoding import (
-    EncodedTargets,
-    LabelEncoding,
-    TargetKind,
-    encode_targets,
-    is_indicator,
-    listed,
-    unwrap,
+from widemargin.estimators.one_vs_all.folder_training import add_matrix
+from widemargin.estimators.one_vs_all.updating import KEPT, NEW, SOLVED, UNTOUCHED
+from widemargin.estimators.persistence import (
+    check_savable,
+    load,
+    restored_vectorizer,
+    save,
+    stored_options,
+    stored_parameters,
 )
+from widemargin.estimators.text import TextPipeline
+from widemargin.estimators.update_joint import update_joint
+from widemargin.estimators.update_labels import LEFT, update_labels
+from widemargin.estimators.update_rows import RowChange, change_of, in_order, old_rows_of
+from widemargin.exceptions import WidemarginError
+from widemargin.files import copy_folder
+from widemargin.labels.encoding import encode_targets
 from widemargin.model_io import check_writable, folder_size
 from widemargin.model_io.state import MANIFEST, WORK_FOLDER
-from widemargin.parallel import as_executor
 from widemargin.parallel.work_folder import WorkFolder
-from widemargin.problems.certificate import relative_gap
 from widemargin.solvers.limits import TimeLimit
-from widemargin.solvers.one_vs_all.plan import solve
-from widemargin.solvers.one_vs_all.problem import BOUND_COLUMNS, OneVsAllResult, Problem, frequency_history
-from widemargin.solvers.result import Status
 
 __all__ = ["Update", "update"]
 
-LEFT = "left"
-UNFINISHED = (Status.TIME_LIMIT, Status.STOPPED)
 FACTS = "update.json"  # in the folder of an unfinished update: its `Update`, once all labels are solved
 OUTCOMES = (UNTOUCHED, KEPT, SOLVED, NEW, LEFT)
-MAX_NAMED = 5  # labels in a message
 # Attributes of a model that a fit deletes or that describe its input, and that an update takes over.
 TAKEN_OVER = (
     "index_base_",
@@ -167,60 +154,6 @@ class Update:
             "distance_bound": largest,
             "stale": list(self.stale),
         }
-
-
-class _OldRows(NamedTuple):
-    """The rows of a model before normalisation, with a column for each class, and their weights if they have any."""
-
-    X: Any
-    Y: Any
-    weight: Floats | None
-
-
-@dataclass(frozen=True)
-class _Change:
-    """A model's data after an update, and how they differ from those before.
-
-    Parameters
-    ----------
-    X : ndarray or CSR array, or None
-        All rows after the update, as they are trained on; None if the old rows are not available.
-    weight : ndarray or None
-        Their weights, if some row has one.
-    targets : EncodedTargets
-        Kind and classes after the update; its Y has all rows, or the added ones if the old ones are not available.
-    added, removed : Rows
-        The difference, in the columns of the outputs.
-    source : ndarray of shape (n_outputs,)
-        The old number of each output; −1 for a new one.
-    order : ndarray of shape (n_classes,)
-        The place of each class among the old classes followed by the new ones.
-    old_rows : ndarray of shape (n_rows,)
-        The place of each row in the old rows; −1 for added ones.
-    plain : ndarray or CSR array of shape (n_added, n_features)
-        The added rows before normalisation, as a store keeps them.
-    """
-
-    X: Any
-    weight: Floats | None
-    targets: EncodedTargets
-    added: Rows
-    removed: Rows
-    source: Ints
-    order: Ints
-    old_rows: Ints
-    plain: Any
-
-    @property
-    def data(self) -> TrainingData:
-        """All rows, or the added ones if the old ones are not available."""
-        if self.X is None:
-            return TrainingData(self.added.X, self.added.X, self.targets, self.added.weight)
-        return TrainingData(self.X, self.X, self.targets, self.weight)
-
-    @property
-    def same_classes(self) -> bool:
-        return bool((self.source >= 0).all())
 
 
 def update(
@@ -348,9 +281,9 @@ def update(
             raise ValueError("the model records its rows, and they are still there; leave rows out to keep the record")
         record = None
     where = None if record is None or target is None else os.path.abspath(target)
-    old = _old_rows(classifier, vectorizer, rows)
+    old = old_rows_of(classifier, vectorizer, rows)
     n_features = classifier.n_features_in_ if vectorizer is None or X is None else X.shape[1]
-    change = _change_of(classifier, old, X, y, sample_weight, remove, n_features)
+    change = change_of(classifier, old, X, y, sample_weight, remove, n_features)
     _check_record(record if where is not None else None, change, remove, row_ids, purge)
     how: dict[str, Any] = {"executor": executor, "shard_size": shard_size, "time_limit_s": time_limit_s}
     how |= {"memory_limit_mb": memory_limit_mb, "callback": callback, "report": report}
@@ -358,7 +291,7 @@ def update(
         work = None
         if target is not None and not dry_run:
             _check_disk(Path(target), classifier, change)
-            identity = _identity(manifest, classifier, change, extend_vocabulary)
+            identity = _identity(manifest, classifier, change, extend_vocabulary, given=rows is not None)
             work = stack.enter_context(WorkFolder.open(target, identity, restart=restart))
             if folder is not None and _manifest(folder) != manifest:
                 raise WidemarginError(f"{folder}: another update has changed the model meanwhile; run this one again")
@@ -373,7 +306,8 @@ def update(
         new.update_ = replace(new.update_, cpu_s=time.process_time() - cpu)
         new.updates_ = [*getattr(classifier, "updates_", []), new.update_.to_dict()]
         if record is not None and where is not None:
-            new.rows_ = _recorded(record, change, where, remove, row_ids, purge)
+            recorded = _recorded(record, change, where, remove, row_ids, purge)
+            new.rows_ = replace(recorded, Y=_in_classes(recorded.Y, change.targets.classes, new.classes_))
             if hasattr(new, "duals_"):  # its columns are the stored rows
                 places, kept = new.rows_.live_numbers(), new.duals_
                 parts = kept.data, places.astype(kept.indices.dtype)[kept.indices], kept.indptr
@@ -416,7 +350,7 @@ def _manifest(folder: str) -> bytes:
 
 
 def _check_record(
-    record: TrainingRows | None, change: _Change, remove: Any, row_ids: Sequence[str] | None, purge: bool
+    record: TrainingRows | None, change: RowChange, remove: Any, row_ids: Sequence[str] | None, purge: bool
 ) -> None:
     """An error, before any work, if the rows that a folder records cannot be changed as asked."""
     if record is None:
@@ -473,232 +407,7 @@ def _with_words(vectorizer: Any, texts: list[str], extend: bool, n_old: int) -> 
     return restored_vectorizer(stored_options(vectorizer), terms, idf), 0
 
 
-def _old_rows(model: Any, vectorizer: Any, rows: Any) -> _OldRows | None:
-    """The rows of the model before normalisation, with a column for each class: given, recorded, or None."""
-    if rows is None:
-        record: TrainingRows | None = getattr(model, "rows_", None)
-        if record is None:
-            return None
-        X, Y, weight = record.read(verify=False)
-        X = _padded(X, model.n_features_in_)
-    else:
-        X, y, *rest = rows
-        X = vectorizer.transform(list(X)) if vectorizer is not None else X
-        X = _checked(model, X, model.n_features_in_ if vectorizer is None else X.shape[1])
-        Y, new = _encoded(model._encoding(), y)
-        weight = None if not rest or rest[0] is None else _checked_weights(rest[0], X)
-        if new:
-            raise ValueError(f"rows has the label {new[0]!r}, which the model does not have; pass its training rows")
-    counts = np.asarray(Y.sum(axis=0)).reshape(-1)
-    if (
-        X.shape[0] != model.n_samples_fit_
-        or Y.shape[0] != X.shape[0]
-        or not np.array_equal(counts, model.label_counts_)
-    ):
-        raise WidemarginError(
-            f"the model was trained on {model.n_samples_fit_:,} rows with other labels than the {X.shape[0]:,} rows "
-            "given; pass the rows of its last training or update"
-        )
-    return _OldRows(X, sp.csr_array(Y), weight)
-
-
-def _checked(model: Any, X: Any, n_features: int) -> Any:
-    """Rows as `predict` takes them, not normalised; after new words they have more features than the model."""
-    plain = copy.copy(model)
-    plain.normalize, plain.n_features_in_ = False, n_features
-    return plain._check_rows(X)
-
-
-def _checked_weights(weights: Any, X: Any) -> Floats:
-    """Weights of rows, of which all may be zero: unlike those of a fit, they are not the only rows."""
-    found: Floats = check_array(weights, ensure_2d=False, dtype=np.float64, input_name="sample_weight")
-    if found.ndim != 1:
-        raise ValueError(f"sample_weight must have one number for each row; got the shape {found.shape}")
-    check_consistent_length(X, found)
-    check_non_negative(found, "sample_weight")
-    return found
-
-
-def _change_of(
-    model: Any, old: _OldRows | None, X: Any, y: Any, sample_weight: Any, remove: Any, n_features: int
-) -> _Change:
-    """The rows after the update, and the difference."""
-    kind: TargetKind = model.kind_
-    n_old_classes, encoding, new_names = len(model.classes_), model._encoding(), list[Any]()
-    plain: Any
-    if X is None:
-        width, sparse = (model.n_features_in_, True) if old is None else (old.X.shape[1], sp.issparse(old.X))
-        plain = sp.csr_array((0, width), dtype=np.float32) if sparse else np.empty((0, width), dtype=np.float32)
-        added_Y = sp.csr_array((0, n_old_classes), dtype=np.int8)
-    else:
-        if y is None:
-            raise ValueError("new rows need labels; pass y")
-        plain = _checked(model, X, n_features)
-        added_Y, new_names = _encoded(encoding, y)
-        if added_Y.shape[0] != plain.shape[0]:
-            raise ValueError(
-                f"X has {plain.shape[0]:,} rows, but y has {added_Y.shape[0]:,}; pass a label for each row"
-            )
-    if old is not None:
-        plain = plain.astype(old.X.dtype, copy=False)
-        if sp.issparse(old.X) != sp.issparse(plain):
-            plain = sp.csr_array(plain) if sp.issparse(old.X) else plain.toarray()
-    weight = np.ones(plain.shape[0])
-    if sample_weight is not None:
-        weight = _checked_weights(sample_weight, plain)
-    classes, order = _new_classes(model.classes_, kind, new_names)
-    grown = kind == "binary" and bool(new_names)  # one output becomes three
-    source = np.where(order < n_old_classes, order, -1)
-    if kind == "binary":
-        source = np.full(len(classes), -1) if grown else np.zeros(1, dtype=np.int64)
-    new_kind: TargetKind = "multiclass" if grown else kind
-
-    def outputs(Y: Any) -> Any:
-        """Labels in the columns of the outputs."""
-        wide = in_order(Y, order)
-        return sp.csr_array(wide[:, [1]]) if new_kind == "binary" else wide
-
-    if old is None:
-        if remove is not None and len(remove):
-            raise WidemarginError(
-                "rows can be removed only if the model records its rows; train it on a store or with keep_rows, or "
-                "pass rows="
-            )
-        added_X = with_unit_rows(plain) if model.normalize else plain
-        targets = EncodedTargets(new_kind, classes, outputs(added_Y), model.sparse_output_)
-        added = Rows(added_X, targets.Y, weight)
-        nothing = Rows(added_X[:0], targets.Y[:0], weight[:0])
-        return _Change(None, None, targets, added, nothing, source, order, np.full(len(weight), -1), plain)
-    gone = np.zeros(old.X.shape[0], dtype=bool)
-    if remove is not None:
-        gone[_places(model, remove, old.X.shape[0])] = True
-    stay = np.flatnonzero(~gone)
-    old_X = _padded(old.X, plain.shape[1])
-    together = _stacked([old_X[stay] if gone.any() else old_X, plain, old_X[gone]])
-    if model.normalize:
-        together = with_unit_rows(together)
-    n_all = len(stay) + len(weight)
-    old_weight = np.ones(old.X.shape[0]) if old.weight is None else old.weight
-    Y, removed_Y = outputs(sp.vstack([_wide(old.Y[stay], added_Y), added_Y], format="csr")), outputs(old.Y[gone])
-    targets = EncodedTargets(new_kind, classes, Y, model.sparse_output_)
-    if new_kind != "multilabel" and len(np.unique(targets.indices)) < 2:
-        raise ValueError("only one class would be left; keep rows of at least two classes")
-    weighted = old.weight is not None or sample_weight is not None
-    all_X = together[:n_all] if gone.any() else together
-    return _Change(
-        all_X,
-        np.concatenate([old_weight[stay], weight]) if weighted else None,
-        targets,
-        Rows(together[len(stay) : n_all], sp.csr_array(Y[len(stay) :]), weight),
-        Rows(together[n_all:], removed_Y, old_weight[gone]),
-        source,
-        order,
-        np.concatenate([stay, np.full(len(weight), -1)]),
-        plain,
-    )
-
-
-def in_order(Y: Any, order: Ints) -> Any:
-    """An indicator of the old classes, and perhaps new ones, with a column for each class in the new order."""
-    wide = _wide(Y, order)
-    if np.array_equal(order, np.arange(len(order))):
-        return wide
-    return sp.csr_array(wide[:, order])
-
-
-def _wide(Y: Any, other: Any) -> Any:
-    """Y with as many columns as there are in `order`, or in another indicator."""
-    width = other.shape[1] if sp.issparse(other) else len(other)
-    Y = sp.csr_array(Y)
-    return sp.csr_array((Y.data, Y.indices, Y.indptr), shape=(Y.shape[0], max(width, Y.shape[1])))
-
-
-def _padded(X: Any, n_features: int) -> Any:
-    """Rows with further features, all zero."""
-    if X.shape[1] == n_features:
-        return X
-    if not sp.issparse(X):
-        raise ValueError(f"the rows have {X.shape[1]:,} features, but the new ones {n_features:,}")
-    return sp.csr_array((X.data, X.indices, X.indptr), shape=(X.shape[0], n_features))
-
-
-def _stacked(parts: list[Any]) -> Any:
-    """Rows below each other; a single part that has rows is used as it is."""
-    parts = [part for part in parts if part.shape[0]] or parts[:1]
-    if len(parts) == 1:
-        return parts[0]
-    return sp.csr_array(sp.vstack(parts, format="csr")) if sp.issparse(parts[0]) else np.vstack(parts)
-
-
-def _new_classes(classes: npt.NDArray[Any], kind: str, new_names: list[Any]) -> tuple[npt.NDArray[Any], Ints]:
-    """The classes after the update, and the place of each among the old ones followed by the new ones."""
-    order = np.arange(len(classes) + len(new_names))
-    if not new_names:
-        return classes, order
-    names = [*classes.tolist(), *new_names]
-    if kind != "multilabel":  # scikit-learn has single labels in ascending order
-        order = np.array(sorted(range(len(names)), key=names.__getitem__))
-    found = np.empty(len(names), dtype=object)
-    found[:] = [names[place] for place in order]
-    if classes.dtype != object:
-        found = found.astype(np.result_type(classes.dtype, np.array(new_names).dtype))
-    return found, order
-
-
-def _places(model: Any, remove: Any, n_rows: int) -> Ints:
-    """Places of the rows to remove among the old rows."""
-    record: TrainingRows | None = getattr(model, "rows_", None)
-    if record is not None and record.n_rows == n_rows:
-        return np.searchsorted(record.live_numbers(), record.numbers_of(remove))
-    numbers = np.asarray(remove)
-    if numbers.ndim != 1 or (numbers.size and numbers.dtype.kind not in "iu"):
-        raise ValueError("remove must be a list of row numbers, because the rows have no ids")
-    wrong = numbers[(numbers < 0) | (numbers >= n_rows)]
-    if wrong.size:
-        raise ValueError(f"there is no row {wrong[0]}; the model was trained on the rows 0 to {n_rows - 1:,}")
-    unique, counts = np.unique(numbers, return_counts=True)
-    if (counts > 1).any():
-        raise ValueError(f"row {unique[counts > 1][0]} is given twice in remove; give each row once")
-    return np.asarray(unique, dtype=np.int64)
-
-
-def _encoded(encoding: LabelEncoding, y: Any) -> tuple[Any, list[Any]]:
-    """An indicator with a column for each class and then for each label that is not a class yet; and these labels."""
-    targets = encode_targets(y)
-    several = encoding.kind == "multilabel"
-    if (targets.kind == "multilabel") != several:
-        form = "an indicator matrix or label sets" if several else "one label per row"
-        raise ValueError(f"y must have the form that the model was trained on; pass {form}")
-    names, classes = targets.classes.tolist(), encoding.classes.tolist()
-    if several and names != classes and _has_numbered_columns(y, names):
-        if len(names) != len(classes):
-            raise ValueError(
-                f"y has {len(names):,} columns, but the model has {len(classes):,} labels; pass one column per label, "
-                "or label sets to add labels"
-            )
-        return sp.csr_array(targets.Y), []
-    rows, columns = targets.Y.nonzero() if several else (np.arange(targets.Y.shape[0]), targets.indices)
-    place = {name: number for number, name in enumerate(classes)}
-    new = [names[column] for column in np.unique(columns).tolist() if names[column] not in place]
-    if new and classes and isinstance(new[0], str) != isinstance(classes[0], str):
-        raise ValueError(
-            f"the new label {new[0]!r} is of another type than those of the model, such as {classes[0]!r}; use the "
-            "type of the old labels"
-        )
-    place |= {name: len(classes) + number for number, name in enumerate(new)}
-    target = np.array([place.get(name, -1) for name in names], dtype=np.int64)
-    ones = np.ones(len(rows), dtype=np.int8)
-    return sp.csr_array((ones, (rows, target[columns])), shape=(targets.Y.shape[0], len(place))), new
-
-
-def _has_numbered_columns(y: Any, names: list[Any]) -> bool:
-    """Whether targets are an indicator whose columns have no names; label sets may have the same numbers as labels."""
-    if isinstance(y, EncodedTargets):  # of either form
-        return names == list(range(len(names))) and len(names) > 0
-    return is_indicator(unwrap(y)) and names == list(range(len(names)))
-
-
-def _check_disk(folder: Path, model: Any, change: _Change) -> None:
+def _check_disk(folder: Path, model: Any, change: RowChange) -> None:
     """An error if the disk has no room for a second copy of the model and the new rows."""
     nearest = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
     weights = sum(part.nbytes for part in model._weight_arrays()) if hasattr(model, "coef_") else 0
@@ -713,15 +422,18 @@ def _check_disk(folder: Path, model: Any, change: _Change) -> None:
         )
 
 
-def _identity(manifest: bytes | None, model: Any, change: _Change, extended: bool) -> dict[str, Any]:
-    """Everything that the bytes of the updated model depend on."""
+def _identity(manifest: bytes | None, model: Any, change: RowChange, extended: bool, *, given: bool) -> dict[str, Any]:
+    """Everything that the bytes of the updated model depend on; old rows that were `given` are in no manifest."""
     digest = hashlib.sha256()
     for rows in (change.added, change.removed):
         for matrix in (rows.X, rows.Y, rows.weight):
             add_matrix(digest, matrix)
     digest.update(json.dumps(change.targets.classes.tolist(), default=repr).encode())
     digest.update(change.old_rows.tobytes())
+    if given:
+        add_matrix(digest, change.X)
     if manifest is None:
+        digest.update(json.dumps(stored_parameters(model), default=repr).encode())
         for part in model._weight_arrays() if hasattr(model, "coef_") else ():
             digest.update(np.ascontiguousarray(part).data)
     else:
@@ -738,7 +450,7 @@ def _identity(manifest: bytes | None, model: Any, change: _Change, extended: boo
 
 
 def _recorded(
-    record: TrainingRows, change: _Change, folder: str, remove: Any, row_ids: Sequence[str] | None, purge: bool
+    record: TrainingRows, change: RowChange, folder: str, remove: Any, row_ids: Sequence[str] | None, purge: bool
 ) -> TrainingRows:
     """The record of the rows after the update; new rows are written into the model folder."""
     for segment in record.segments:
@@ -759,7 +471,14 @@ def _recorded(
     return record.purged() if purge else record
 
 
-def _take_over(new: Any, old: Any, outcome: npt.NDArray[np.str_], change: _Change) -> tuple[str, ...]:
+def _in_classes(Y: Any, names: npt.NDArray[Any], classes: npt.NDArray[Any]) -> Any:
+    """An indicator with named columns in the columns of a model: a tree drops classes that no row has any more."""
+    place = {name: number for number, name in enumerate(names.tolist())}
+    wanted = [place[name] for name in classes.tolist()]
+    return Y if wanted == list(range(Y.shape[1])) else sp.csr_array(Y[:, wanted])
+
+
+def _take_over(new: Any, old: Any, outcome: npt.NDArray[np.str_], change: RowChange) -> tuple[str, ...]:
     """Give the updated model what the old one had and the update did not make stale; returns what is stale."""
     for name in TAKEN_OVER:
         if name in vars(old) and not (name.startswith("n_features") and change.added.X.shape[1] != old.n_features_in_):
@@ -789,11 +508,11 @@ def _take_over(new: Any, old: Any, outcome: npt.NDArray[np.str_], change: _Chang
 
 
 def _updated(
-    model: Any, change: _Change, work: WorkFolder | None, *, leave: bool, dry_run: bool, **how: Any
+    model: Any, change: RowChange, work: WorkFolder | None, *, leave: bool, dry_run: bool, **how: Any
 ) -> tuple[Any, npt.NDArray[np.str_], Floats]:
     """The updated classifier, what happened to its labels, and how far they can be from their optima."""
     if isinstance(model, OneVsAllClassifier):
-        new, outcome = _updated_labels(model, change, work, leave=leave, dry_run=dry_run, **how)
+        new, outcome = update_labels(model, change, work, leave=leave, dry_run=dry_run, **how)
         primal, dual = new.label_bounds_[:, 0], new.label_bounds_[:, 1]
         return new, outcome, np.sqrt(2.0 * np.maximum(0.0, primal - dual))
     if change.X is None:
@@ -804,11 +523,8 @@ def _updated(
     ignored = [name for name in ("executor", "shard_size") if how[name] is not None]
     if ignored:
         raise ValueError(f"{ignored[0]} applies only to one-vs-all; leave it out")
-    start = copy.copy(model)
-    if how["time_limit_s"] is not None or how["callback"] is not None:
-        start.callback = (
-            how["callback"] if how["time_limit_s"] is None else TimeLimit(how["time_limit_s"], how["callback"])
-        )
+    start, callback = copy.copy(model), how["callback"]
+    start.callback = callback if how["time_limit_s"] is None else TimeLimit(how["time_limit_s"], callback)
     new, facts = update_joint(
         start,
         change.data,
@@ -824,265 +540,3 @@ def _updated(
         [UNTOUCHED if len(change.added) + len(change.removed) == 0 else KEPT if facts["kept"] else SOLVED]
     )
     return (copy.copy(model) if dry_run else new), outcome, distance
-
-
-def _updated_labels(
-    model: OneVsAllClassifier,
-    change: _Change,
-    work: WorkFolder | None,
-    *,
-    leave: bool,
-    dry_run: bool,
-    **how: Any,
-) -> tuple[OneVsAllClassifier, npt.NDArray[np.str_]]:
-    """The updated one-vs-all model, and what happened to its labels."""
-    new = copy.copy(model)
-    # Numbers in place of "auto", and a plain fit.
-    new.C, new.rank_scale, new.warm_start, new.callback = model.C_, model.rank_scale_, False, None
-    problem = new._problem(change.data)
-    old_bounds = _bounds_of(new, model, change)
-    duals = _duals_of(model, change, problem)
-    verdict = judge(
-        problem,
-        model.coef_,
-        model.intercept_,
-        old_bounds,
-        change.source,
-        change.added,
-        change.removed,
-        prune=model.prune,
-        gap_tol=model.gap_tol,
-        duals=duals,
-    )
-    outcome = verdict.outcome
-    wanted = _labels_to_solve(model, change, verdict, leave)
-    if dry_run:
-        shown = copy.copy(model)
-        shown.label_bounds_ = old_bounds
-        return shown, outcome
-    solved = None
-    if len(wanted):
-        # Batches of the logistic loss have no start, and from zero they take an eighth of the CPU of Newton from one.
-        from_zero = model.loss == "logistic" and sp.issparse(problem.X)
-        n_features = problem.X.shape[1]
-        start = None if from_zero else _start(model.coef_, model.intercept_, change.source[wanted], n_features)
-        solved = _solve(new, problem.select(wanted), start, work, keep_duals=duals is not None, **how)
-    result = _joined(new, model, change, problem, verdict, duals, wanted, solved)
-    with warnings.catch_warnings():
-        if change.X is None:  # `leave` asked for it, and advice about training does not apply
-            warnings.simplefilter("ignore", ConvergenceWarning)
-        new._keep(change.data, result)
-    if change.X is None:
-        old_counts = in_order(sp.csr_array(model.label_counts_[None]), change.order).toarray()[0]
-        new.label_counts_ = new.label_counts_ + old_counts
-        new.n_samples_fit_ += model.n_samples_fit_
-    for name in ("C", "rank_scale", "warm_start", "callback"):
-        setattr(new, name, getattr(model, name))
-    return new, outcome
-
-
-def _labels_to_solve(model: OneVsAllClassifier, change: _Change, verdict: Verdict, leave: bool) -> Ints:
-    """The labels that are solved; sets the outcome of those that change with the number of rows or must be left."""
-    outcome, is_old = verdict.outcome, change.source >= 0
-    if _depends_on_all_rows(model, change):
-        outcome[is_old] = SOLVED
-    if model.status_ in UNFINISHED and change.X is not None and model.gap_tol is not None:
-        # An earlier update was stopped, or left labels.
-        _, dual, _, before, _ = verdict.bounds.T
-        outcome[is_old & (relative_gap(before, dual) > model.gap_tol)] = SOLVED
-    wanted = verdict.to_solve
-    if change.X is not None or len(wanted) == 0:
-        return wanted
-    can_be_left = not (outcome == NEW).any() and not _depends_on_all_rows(model, change)
-    if not (leave and can_be_left):
-        names = listed([_name_of(change, number) for number in wanted[:MAX_NAMED].tolist()])
-        remedy = ", or pass leave=True to keep the old weights of known labels" if can_be_left else ""
-        raise WidemarginError(
-            f"{len(wanted):,} of {len(outcome):,} labels must be solved on all rows, but the model does not record "
-            f"its rows: {names}{' …' if len(wanted) > MAX_NAMED else ''}; pass rows=, train on a store or with "
-            f"keep_rows{remedy}"
-        )
-    outcome[wanted] = LEFT
-    return wanted[:0]
-
-
-def _depends_on_all_rows(model: OneVsAllClassifier, change: _Change) -> bool:
-    """Whether the change gives old rows other weights."""
-    return model.class_weight in ("balanced", "propensity") and len(change.added) + len(change.removed) > 0
-
-
-def _joined(
-    new: OneVsAllClassifier,
-    model: OneVsAllClassifier,
-    change: _Change,
-    problem: Problem,
-    verdict: Verdict,
-    duals: Any,
-    wanted: Ints,
-    solved: OneVsAllResult | None,
-) -> OneVsAllResult:
-    """The old labels and those that were solved as one result; what was stopped before its turn is left."""
-    outcome, bounds, source = verdict.outcome, verdict.bounds, change.source
-    known = np.maximum(source, 0)
-    n_iter = np.where(source >= 0, np.atleast_1d(model.n_iter_)[known], 0)
-    coef, intercept, pick = model.coef_, model.intercept_, source.copy()
-    stopped = Status.STOPPED
-    if solved is not None:
-        done = ~np.isin(solved.status_by_label, [status.value for status in UNFINISHED])
-        finished = wanted[done]
-        bounds[finished], n_iter[finished] = solved.bounds_by_label[done], solved.n_iter[done]
-        pick[finished] = len(intercept) + np.flatnonzero(done)
-        if (pick < 0).any():
-            raise WidemarginError("the update was stopped before all new labels were solved; allow more time")
-        outcome[wanted[~done]] = LEFT
-        stopped = solved.status if solved.status in UNFINISHED else stopped
-        coef = _picked(coef, solved.coef, pick)
-        intercept = np.concatenate([intercept, solved.intercept])[pick]
-    elif not np.array_equal(pick, np.arange(len(intercept))):
-        coef, intercept = _picked(coef, coef[:0], pick), intercept[pick]
-    coef = _padded(coef, problem.X.shape[1]) if sp.issparse(coef) else coef
-    left = np.flatnonzero(outcome == LEFT)
-    if len(left) and _depends_on_all_rows(model, change):
-        bounds[left] = _certified(new, problem.select(left), coef[left], intercept[left])
-    if duals is not None:
-        duals = _joined_duals(duals, verdict, source, None if solved is None else solved.duals, pick)
-    status = np.full(len(outcome), model.status_.value, dtype="<U16")
-    if model.gap_tol is not None:
-        status[relative_gap(bounds[:, 3], bounds[:, 1]) <= model.gap_tol] = Status.CONVERGED.value
-    if solved is not None:
-        status[finished] = solved.status_by_label[done]
-    status[left] = stopped.value
-    counts = np.asarray(change.targets.Y.sum(axis=0)).reshape(-1).astype(np.int64)
-    if change.X is None:
-        counts += model.label_counts_[1:] if model.kind_ == "binary" else model.label_counts_[known]
-    history = frequency_history(counts, n_iter, bounds)
-    return OneVsAllResult.of(coef, intercept, status, bounds, history=history, n_iter=n_iter, duals=duals)
-
-
-def _name_of(change: _Change, output: int) -> str:
-    """The name of a label, for a message."""
-    classes = change.targets.classes
-    return str(classes[1 if change.targets.kind == "binary" else output])
-
-
-def _bounds_of(new: OneVsAllClassifier, model: OneVsAllClassifier, change: _Change) -> Floats:
-    """The bounds of each label on the old rows; those of a model that lacks them are computed in one pass."""
-    if hasattr(model, "label_bounds_"):
-        return np.asarray(model.label_bounds_)
-    if change.X is None:
-        raise WidemarginError(
-            "the model was stored by an earlier version, without bounds for each label; pass rows=, from which they "
-            "are computed"
-        )
-    before = change.old_rows >= 0
-    X = _stacked([change.X[before], change.removed.X])
-    Y = sp.vstack([change.targets.Y[np.flatnonzero(before)], change.removed.Y], format="csr")
-    own = np.ones(int(before.sum())) if change.weight is None else change.weight[before]
-    weight = np.concatenate([own, change.removed.weight])
-    data = TrainingData(X, X, replace(change.targets, Y=sp.csr_array(Y)), weight)
-    old = np.flatnonzero(change.source >= 0)
-    place = change.source[old]
-    bounds = np.zeros((len(model.intercept_), len(BOUND_COLUMNS)))
-    bounds[place] = _certified(new, new._problem(data).select(old), model.coef_[place], model.intercept_[place])
-    return bounds
-
-
-def _certified(model: OneVsAllClassifier, problem: Problem, coef: Any, intercept: npt.NDArray[Any]) -> Floats:
-    """The bounds of labels with given weights, from all rows: a Newton solver without steps certifies its start."""
-    plan = model._planned(problem, (coef, intercept))
-    return solve(replace(plan, algorithm="newton", max_iter=0, prune=0.0, polish=False)).bounds_by_label
-
-
-def _duals_of(model: OneVsAllClassifier, change: _Change, problem: Problem) -> Any:
-    """The dual variables of the old labels in the rows of the problem, zero in new rows; None if they were not kept."""
-    duals = getattr(model, "duals_", None)
-    if duals is None or change.X is None or problem.X.shape[0] != change.X.shape[0]:  # rows of weight zero are left out
-        return None
-    record: TrainingRows | None = getattr(model, "rows_", None)
-    if record is not None and duals.shape[1] == record.n_stored:
-        duals = duals[:, record.live_numbers()]
-    old = change.old_rows[change.old_rows >= 0]
-    kept = sp.csr_array(duals[:, old] if len(old) < duals.shape[1] else duals)
-    return sp.csr_array((kept.data, kept.indices, kept.indptr), shape=(kept.shape[0], problem.X.shape[0]))
-
-
-def _joined_duals(old: Any, verdict: Verdict, source: Ints, solved: Any, pick: Ints) -> Any:
-    """The dual variables of all labels: old ones, those extended by new rows, and those of labels solved again."""
-    extended = np.maximum(source, 0)
-    extended[verdict.touched] = old.shape[0] + np.arange(len(verdict.touched))
-    duals = _picked(old, verdict.touched_duals, extended)
-    if solved is None:
-        return duals
-    is_solved = pick >= old.shape[0]
-    return _picked(duals, solved, np.where(is_solved, pick - old.shape[0] + len(pick), np.arange(len(pick))))
-
-
-def _start(coef: Any, intercept: npt.NDArray[Any], source: Ints, n_features: int) -> tuple[Any, Any]:
-    """Weights to start from: those of the old labels, none for new ones."""
-    places, known = np.maximum(source, 0), source >= 0
-    weights = coef[places]
-    if sp.issparse(coef):
-        weights = _padded(sp.csr_array(weights), n_features)
-        lengths = np.where(known, np.diff(weights.indptr), 0)
-        entries = np.repeat(known, np.diff(weights.indptr))
-        parts = weights.data[entries], weights.indices[entries], np.append(0, np.cumsum(lengths))
-        weights = sp.csr_array(parts, shape=weights.shape)
-    else:
-        weights[~known] = 0.0
-    return weights, np.where(known, intercept[places], 0.0).astype(intercept.dtype)
-
-
-def _solve(
-    model: OneVsAllClassifier,
-    problem: Problem,
-    start: tuple[Any, Any] | None,
-    work: WorkFolder | None,
-    *,
-    keep_duals: bool,
-    executor: Any,
-    shard_size: int | None,
-    time_limit_s: float | None,
-    memory_limit_mb: float | None,
-    callback: Any,
-    report: Any,
-) -> OneVsAllResult:
-    """Solve labels from given weights, in memory or, in a folder and if there is much to do, in shards."""
-    plan = model._planned(problem, start, keep_duals=keep_duals)
-    asked = (executor, shard_size, time_limit_s, memory_limit_mb) != (None, None, None, None)
-    if (
-        work is not None
-        and can_be_split(plan)
-        and (asked or is_large(problem.X, problem.n_labels) or bool(work.finished(problem.n_labels)))
-    ):
-        run = ShardRun(plan, work, as_executor(executor), callback, time_limit_s, memory_limit_mb, report)
-        try:
-            rows = write_rows(work.path / "rows", problem.X, "", normalize=False)
-            return run.solve(rows, shard_size, in_memory=True)
-        except KeyboardInterrupt:
-            raise TrainingInterrupted(f"{run.so_far()}; {CONTINUE}") from None
-    if time_limit_s is not None:
-        callback = TimeLimit(time_limit_s, callback)
-    return solve(plan, callback=callback)
-
-
-def _picked(old: Any, new: Any, pick: Ints) -> Any:
-    """The rows `pick` of the old weights followed by the new ones."""
-    if not sp.issparse(old):
-        wide = np.zeros((len(old), new.shape[1]), dtype=old.dtype)
-        wide[:, : old.shape[1]] = old
-        return np.vstack([wide, new])[pick]
-    lengths = np.concatenate([np.diff(old.indptr), np.diff(new.indptr)])[pick].astype(np.int64)
-    is_new = pick >= old.shape[0]
-    place = pick - np.where(is_new, old.shape[0], 0)
-    # Runs of consecutive rows of the same matrix are copied as a whole.
-    ends = np.flatnonzero((np.diff(place) != 1) | (np.diff(is_new.astype(np.int8)) != 0)) + 1
-    data, indices = [old.data[:0]], [old.indices[:0]]
-    for first, last in zip(np.append(0, ends), np.append(ends, len(pick)), strict=True):
-        matrix = new if is_new[first] else old
-        values = slice(matrix.indptr[place[first]], matrix.indptr[place[last - 1] + 1])
-        data.append(matrix.data[values])
-        indices.append(matrix.indices[values])
-    coef = sp.csr_array((len(pick), max(old.shape[1], new.shape[1])), dtype=old.dtype)
-    coef.data, coef.indices = np.concatenate(data), np.concatenate(indices)
-    coef.indptr = np.append(0, np.cumsum(lengths)).astype(coef.indices.dtype)
-    return coef
