@@ -534,6 +534,27 @@ def test_joint_families_are_updated_in_their_folders(tmp_path, form, estimator, 
     assert content(folder) == before
 
 
+@pytest.mark.parametrize(
+    "estimator",
+    [TopKClassifier(), OutputCodeClassifier(random_state=0), HierarchicalClassifier(), OneVsAllClassifier()],
+    ids=lambda estimator: type(estimator).__name__,
+)
+def test_classes_come_and_go(tmp_path, estimator):
+    folder, names = tmp_path / "model", np.array(["a/x", "a/y", "b/z", "b/w"])[np.arange(N) % 4]
+    train(estimator, (X[OLD], names), folder, keep_rows=True)
+    update(folder, X[ADDED], ["a/n", "c/m", "a/n"], remove=np.flatnonzero(names == "b/z"))
+    found = load(folder)
+    counts = dict(zip(found.classes_.tolist(), found.label_counts_.tolist(), strict=True))
+    assert {name: count for name, count in counts.items() if count} == {"a/x": 13, "a/y": 13, "b/w": 12} | {
+        "a/n": 2,
+        "c/m": 1,
+    }
+    np.testing.assert_array_equal(found.rows_.read()[1].sum(axis=0), found.label_counts_)
+    again = update(folder, X[:1], ["b/z"], remove=[0])
+    assert again.label_counts_[again.classes_ == "b/z"].tolist() == [1]
+    assert load(folder).n_samples_fit_ == N + 3 - 12
+
+
 def test_a_joint_model_without_rows_cannot_be_updated(tmp_path):
     train(TopKClassifier(), (X[OLD], CLASSES[OLD]), tmp_path / "model")
     before = content(tmp_path / "model")
@@ -541,3 +562,16 @@ def test_a_joint_model_without_rows_cannot_be_updated(tmp_path):
         update(tmp_path / "model", X[ADDED], CLASSES[ADDED])
     assert content(tmp_path / "model") == before
     save(load(tmp_path / "model"), tmp_path / "copy")
+
+
+@pytest.mark.parametrize("kind", ["top-k", "tree", "factored"])
+def test_joint_folders_of_format_version_1_are_updated_when_their_rows_are_given(tmp_path, kind):
+    folder = shutil.copytree(DATA_FILES / f"{kind}-model-v1", tmp_path / "model")
+    classes = load(folder).classes_
+    rows = np.random.default_rng(0).normal(size=(4, 5)) + 2 * np.arange(4)[:, None]
+    new = update(folder, rows[:2] + 0.1, classes[:2], rows=(rows, classes), remove=[3])
+    assert new.update_.outcome.tolist() == ["solved"]
+    found = load(folder)
+    counts = [2, 2, 1, 0] if kind == "top-k" else [2, 2, 1]  # a tree has only classes with rows
+    assert (found.version_, found.n_samples_fit_, found.label_counts_.tolist()) == (2, 5, counts)
+    assert found.certificate_.relative_gap < 0.01
