@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from widemargin import HierarchicalClassifier, OneVsAllClassifier, TimeLimit, TopKClassifier, load, save, train
 from widemargin.cli.__main__ import make_app
+from widemargin.data.training_rows import Segment, TrainingRows
 from widemargin.estimators.one_vs_all.shards import solve_shard
 from widemargin.exceptions import ModelFormatError, TrainingInterrupted, UnfinishedTrainingError, WidemarginError
 from widemargin.model_io.state import WORK_FOLDER
@@ -24,10 +25,12 @@ CLI = {"prune": 0.01, "normalize": True}
 
 
 @pytest.fixture(scope="module")
-def fitted(problem, tmp_path_factory, content):
-    """The bytes of a model fitted in one piece, in memory."""
+def fitted(problem, store, tmp_path_factory, content):
+    """The bytes of a model fitted in one piece, in memory, that records the store of its rows as `train` does."""
     folder = tmp_path_factory.mktemp("fitted") / "model"
-    save(OneVsAllClassifier(**CLI).fit(*problem), folder)
+    model = OneVsAllClassifier(**CLI).fit(*problem)
+    model.rows_ = TrainingRows((Segment.of_store(store),), sp.csr_array(problem[1], dtype=np.int8))
+    save(model, folder)
     return content(folder)
 
 
