@@ -11,8 +11,8 @@ constexpr int PARTS = LANES / WIDTH;  // vectors in a line of a table
 constexpr int64_t FLUSH_ROWS = 512;
 
 // The entries themselves are prefetched further ahead: otherwise the prefetches of lines wait for the columns (a fifth
-// of the time of both passes). A fit takes 3 to 5 % less time on bibtex, debian-tags and yso-finna-en, each by the
-// median of four alternating runs; no other distance was tried.
+// of the time of both passes). Medians of four alternating fits on a busy machine: 5 % less time on bibtex and
+// yso-finna-en, 8 % on debian-tags; seven later turns did not confirm the latter. No other distance was tried.
 constexpr int64_t FAR_ENTRIES = 4 * PREFETCH_ENTRIES;
 
 // line += x table[col] for one entry

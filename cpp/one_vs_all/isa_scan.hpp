@@ -101,8 +101,8 @@ WIDEMARGIN_INLINE void emit(ScanArgs &args, int lane, int64_t i, int32_t sum) {
 }
 
 // Rows of a block that are above the limit of some lane, with their sums. They are emitted when the block is scored: on
-// yso-finna-en one row in three is among them, unpredictably, and a branch for each row would cost a fit 5 % of its
-// time.
+// yso-finna-en one row in three is among them, unpredictably. Without a branch for each row, and for each weight of an
+// envelope, fits of 3,000 of its labels took 5 and 6 % less time in two pairs of runs.
 constexpr int64_t SCAN_ROWS = 64;
 struct FoundRows {
     int64_t count = 0;

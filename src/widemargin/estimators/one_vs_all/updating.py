@@ -27,9 +27,9 @@ correctness. Removing 0.1 % of the rows of yso-finna-en (C = 1), it is wrong for
 Shifting the intercept, α_i − 2 c_i y_i t on both sides, instead of scaling the heavier side keeps 82.7 % of these
 labels instead of 82.3 %: not worth the passes.
 
-The logistic loss has α_i > 0 in every row: its labels can be kept when rows are
-added, and are solved again when rows are removed. The gradient rule `tol` is not tested for kept labels: only a norm of
-the gradient is known, and not at the stored weights.
+The logistic loss has α_i > 0 in every row: its labels can be kept when rows are added, and are solved again when rows
+are removed. The gradient rule `tol` is not tested for kept labels: only a norm of the gradient is known, and not at the
+stored weights.
 
 Scores of added and removed rows are products of sparse matrices, one block of labels at a time: only pairs that share a
 feature are visited, plus the labels whose intercept is above −1, which every row touches. Memory: the pairs of a block.
