@@ -3,7 +3,10 @@
 
 #include <nanobind/stl/string.h>
 
+#include <algorithm>
+#include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "one_vs_all/starts.hpp"
 
@@ -66,6 +69,28 @@ void fill_starts(const Matrix &X, const OneVsAllTask &task, bool subspace, doubl
     });
 }
 
+// norms[j] = ‖Σ_k duals[k] X[rows[k]]‖² over indptr[j] ≤ k < indptr[j + 1].
+template <class Matrix>
+void dual_norms(const Matrix &X, ConstVector<int64_t> rows, ConstVector<int64_t> indptr, ConstVector<double> duals,
+                OutVector<double> norms) {
+    const int64_t n_duals = static_cast<int64_t>(std::min(rows.shape(0), duals.shape(0)));
+    const int64_t n_labels = static_cast<int64_t>(norms.shape(0));
+    if (static_cast<int64_t>(indptr.shape(0)) != n_labels + 1) throw std::invalid_argument("indptr does not fit norms");
+    nb::gil_scoped_release release;
+    std::vector<double> sum(X.n_cols);
+    for (int64_t j = 0; j < n_labels; ++j) {
+        const int64_t first = indptr.data()[j], last = indptr.data()[j + 1];
+        if (first < 0 || last > n_duals) throw std::invalid_argument("indptr is out of range");
+        std::fill(sum.begin(), sum.end(), 0.0);
+        for (int64_t k = first; k < last; ++k) {
+            const int64_t row = rows.data()[k];
+            if (row < 0 || row >= X.n_rows) throw std::invalid_argument("a row is out of range");
+            X.add_row(row, duals.data()[k], sum.data());
+        }
+        norms.data()[j] = squared_norm(sum.data(), X.n_cols);
+    }
+}
+
 constexpr const char *SOLVE_DOC =
     "Solve the labels of a task. `coef` (n_labels, n_features) and `intercept` (n_labels,) hold the start and receive "
     "the\n"
@@ -82,6 +107,10 @@ constexpr const char *START_DOC =
     "Fill `coef` (n_labels, n_features) and `intercept` (n_labels,) with starts in the span of the mean positive row,\n"
     "the mean row `x` with its `scores` (both from mean_row) and the intercept: the objective's minimiser there if\n"
     "`subspace`, otherwise mean-separating weights with `s` and `t`.";
+
+constexpr const char *NORMS_DOC =
+    "Fill `norms` (n_labels,) with ‖Σ_k duals[k] X[rows[k]]‖² over indptr[j] ≤ k < indptr[j + 1]; rows and duals\n"
+    "(n_duals,), indptr (n_labels + 1,).";
 
 template <typename T, typename I>
 void bind_mean_row(MatrixModule<CsrView<T, I>> matrix) {
@@ -114,6 +143,8 @@ void bind_matrix(MatrixModule<Matrix> matrix) {
                nb::arg("converged").noconvert(), nb::arg("n_duals").noconvert(), nb::arg("dual_rows") = nb::none(),
                nb::arg("dual_values") = nb::none(), SOLVE_DOC);
     bind_mean_row(matrix);
+    matrix.def("dual_norms", &dual_norms<Matrix>, nb::arg("rows").noconvert(), nb::arg("indptr").noconvert(),
+               nb::arg("duals").noconvert(), nb::arg("norms").noconvert(), NORMS_DOC);
     matrix.def("fill_starts", &fill_starts<Matrix>, nb::arg("task"), nb::arg("subspace"), nb::arg("s"), nb::arg("t"),
                nb::arg("x").noconvert(), nb::arg("scores").noconvert(), nb::arg("coef").noconvert(),
                nb::arg("intercept").noconvert(), START_DOC);

@@ -17,6 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from widemargin import _core
+
 if TYPE_CHECKING:
     from widemargin.solvers.one_vs_all.problem import Problem
 
@@ -27,7 +29,6 @@ Ints = npt.NDArray[np.int64]
 
 BLOCK_VALUES = 200_000  # of the rows that the dual variables of a block of labels multiply: about 10 MB
 # A label with fewer terms than features / 16 gets no vector of all features; a guess, not measured.
-TERMS_PER_FEATURE = 16
 
 
 def dual_matrix(lengths: Ints, rows: npt.NDArray[Any], values: npt.NDArray[Any], n_rows: int) -> sp.csr_array:
@@ -122,7 +123,7 @@ def _block_values(problem: Problem, duals: Any, first: int, last: int) -> Floats
         shares = [np.divide(smaller, side, out=np.zeros(n_labels), where=side > 0.0) for side in sides]
         alpha = alpha * np.where(positive, shares[0][label], shares[1][label])
     signed = np.where(positive, alpha, -alpha)
-    squares = _squared_norms(problem.X, label, rows, signed, n_labels)
+    squares = _squared_norms(problem.X, rows, indptr - indptr[0], signed)
     if problem.bias_value != 0.0 and problem.bias_penalty != 0.0:
         squares += np.square(by_label(signed))
     conjugates = by_label(alpha - np.divide(alpha**2, 4.0 * cost, out=np.zeros_like(alpha), where=cost > 0.0))
@@ -144,26 +145,14 @@ def _is_positive(problem: Problem, first: int, last: int, places: Ints) -> npt.N
     return found
 
 
-def _squared_norms(X: Any, label: Ints, rows: Ints, signed: Floats, n_labels: int) -> Floats:
-    """‖Σ_i α_i y_i x_i‖² of each label, from the rows in use alone, in float64."""
+def _squared_norms(X: Any, rows: Ints, indptr: Ints, signed: Floats) -> Floats:
+    """‖Σ_i α_i y_i x_i‖² of each label, in float64.
+
+    In the core: products of sparse matrices took ten times as long.
+    """
+    norms = np.zeros(len(indptr) - 1)
     if sp.issparse(X):
-        picked = X[rows]
-        lengths = np.diff(picked.indptr)
-        if picked.nnz * TERMS_PER_FEATURE >= n_labels * X.shape[1]:
-            # One vector of sums per label. The product of sparse matrices visits all terms twice and writes the sums:
-            # `dual_values` took 3.6 CPU s instead of 1.3 with it for 8,508 labels of yso-finna-en with 63 million
-            # terms; the search for positives has changed as well. Of the product alone, which takes 1.4 s, features
-            # in the order of their frequency saved nothing.
-            terms = np.repeat(signed, lengths) * picked.data
-            ends = picked.indptr[np.searchsorted(label, np.arange(n_labels + 1))].tolist()
-            norms = np.zeros(n_labels)
-            for j in range(n_labels):
-                part = slice(ends[j], ends[j + 1])
-                sums = np.bincount(picked.indices[part], weights=terms[part])
-                norms[j] = sums @ sums
-            return norms
-    used, place = np.unique(rows, return_inverse=True)
-    factors = sp.csr_array((signed, (label, place)), shape=(n_labels, len(used)))
-    products = factors @ X[used].astype(np.float64)
-    squares = products.multiply(products) if sp.issparse(products) else np.square(products)
-    return np.asarray(squares.sum(axis=1), dtype=np.float64).ravel()
+        _core.dual_norms_csr(X.data, X.indices, X.indptr, X.shape[1], rows, indptr, signed, norms)
+    else:
+        _core.dual_norms_dense(X, rows, indptr, signed, norms)
+    return norms
