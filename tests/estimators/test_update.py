@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from collections import Counter
 from dataclasses import dataclass, field
 
@@ -444,3 +445,36 @@ def test_new_labels_that_were_not_reached_are_an_error():
     model = OneVsAllClassifier().fit(X[:60], sets[:60])
     with pytest.raises(WidemarginError, match="stopped before all new labels were solved; allow more time"):
         update(model, X[60:], [{99}] * 10, rows=(X[:60], sets[:60]), callback=lambda progress: True)
+
+
+def offset_rows(rng):
+    """Rows with an offset that a small weight makes up for: without that weight, the intercept is far from its best."""
+    X = rng.normal(size=(50, 4))
+    X[:, 0] = 30.0 + 0.1 * rng.normal(size=50)
+    score = X[:, 1:] @ rng.normal(size=3) + 0.3 * rng.normal(size=50)
+    return X, np.where(np.arange(50) < 2, np.arange(50), score > np.median(score)).astype(int)
+
+
+@pytest.mark.parametrize("what", ["all weights are pruned", "bounds are not stored"])
+@pytest.mark.parametrize("seed", range(8))
+def test_bounds_of_pruned_weights_hold_after_rows_outside_the_margin_are_removed(what, seed):
+    rng = np.random.default_rng(seed)
+    X, y = offset_rows(rng)
+    C = float(10 ** rng.uniform(-2, 1))
+    size = np.abs(OneVsAllClassifier(C).fit(X, y).coef_)[0]
+    prune = 1.01 * float(size.max() if what == "all weights are pruned" else size[0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # so much is pruned
+        model = OneVsAllClassifier(C, prune=prune).fit(X, y)
+    if what == "bounds are not stored":
+        del model.label_bounds_  # as in folders of format version 2
+    coef = model.coef_.toarray() if sp.issparse(model.coef_) else model.coef_
+    margins = np.where(y == 1, 1.0, -1.0) * (X @ coef[0] + model.intercept_[0])
+    gone = np.flatnonzero(margins > 1.0 + 1e-4)
+    gone = gone[gone >= 2]  # a row of each class stays
+    kept = np.setdiff1d(np.arange(50), gone)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        _, dual = update(model, rows=(X, y), remove=gone).label_bounds_[0, :2]
+    optimum = label_optimum(X[kept], y[kept] == 1, np.full(len(kept), C), "squared_hinge", "free")
+    assert dual <= optimum * (1.0 + 1e-6)

@@ -42,6 +42,7 @@ from widemargin.estimators.one_vs_all.classifier import OneVsAllClassifier
 from widemargin.estimators.one_vs_all.folder_training import add_matrix
 from widemargin.estimators.one_vs_all.updating import (
     KEPT,
+    LEFT,
     OUTCOMES,
     SOLVED,
     UNTOUCHED,
@@ -62,7 +63,7 @@ from widemargin.estimators.persistence import (
 )
 from widemargin.estimators.text import TextPipeline
 from widemargin.estimators.update_joint import update_joint
-from widemargin.exceptions import WidemarginError
+from widemargin.exceptions import UnfinishedTrainingError, WidemarginError
 from widemargin.files import copy_folder
 from widemargin.labels.encoding import (
     EncodedTargets,
@@ -162,18 +163,19 @@ class Update:
             [np.nan if value is None else value for value in stored["distance_bound"]], dtype=np.float64
         )
         arrays = {"outcome": np.array(stored["outcome"], dtype=np.str_), "distance_bound": distance}
-        return cls(**{**stored, **arrays, "stale": tuple(stored["stale"])})
+        precision = {int(k): value for k, value in stored["precision"].items()}
+        return cls(**{**stored, **arrays, "stale": tuple(stored["stale"]), "precision": precision})
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON: the entry in the log of the model."""
         counts = {f"labels_{name}": count for name, count in self.counts.items()}
         names = ("added", "removed", "gap_before", "gap_after", "cpu_s", "unknown_words")
-        largest = float(np.nanmax(self.distance_bound, initial=0.0)) if len(self.distance_bound) else 0.0
+        known = self.distance_bound[~np.isnan(self.distance_bound)]
         return {
             "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             **{name: getattr(self, name) for name in names},
             **counts,
-            "distance_bound": largest,
+            "distance_bound": float(known.max()) if len(known) else None,
             "stale": list(self.stale),
             **{f"precision_at_{k}": value for k, value in self.precision.items()},
         }
@@ -298,8 +300,15 @@ def update(
     if target is not None:
         check_savable(fitted)
     classifier, vectorizer = (fitted[-1], fitted[0]) if isinstance(fitted, Pipeline) else (fitted, None)
+    if X is None and y is not None:
+        raise ValueError("y has labels of new rows, but X is missing; pass both")
     request = _request(X, y, sample_weight, remove, row_ids, extend_vocabulary, purge)
-    if folder is not None and out is None and not dry_run:
+    if (
+        folder is not None
+        and target is not None
+        and os.path.realpath(target) == os.path.realpath(folder)
+        and not dry_run
+    ):
         finished = _finished_before(folder, classifier)
         if finished is not None and finished.pop("request", None) == request and not restart:
             classifier.update_ = Update.from_json(finished)
@@ -322,6 +331,9 @@ def update(
     n_features = classifier.n_features_in_ if vectorizer is None or X is None else X.shape[1]
     change = _change_of(classifier, old, X, y, sample_weight, remove, n_features)
     record = _checked_record(None if target is None else record, change, remove, row_ids, purge)
+    if test is not None:  # mistakes in it are errors before any work
+        _checked(classifier, test[0] if vectorizer is None else vectorizer.transform(test[0]), n_features)
+        _encoded(classifier._encoding(), test[1])
     how: dict[str, Any] = {"executor": executor, "shard_size": shard_size, "time_limit_s": time_limit_s}
     how |= {"memory_limit_mb": memory_limit_mb, "n_jobs": n_jobs, "callback": callback, "report": report}
     with contextlib.ExitStack() as stack:
@@ -333,6 +345,8 @@ def update(
             if folder is not None and manifest_of(folder) != manifest:
                 raise WidemarginError(f"{folder}: another update has changed the model meanwhile; run this one again")
         new, outcome, distance = _updated(classifier, change, work, leave=leave, dry_run=dry_run, **how)
+        if work is not None and change.X is not None and (outcome == LEFT).any():
+            raise UnfinishedTrainingError("the update was stopped before all labels were solved; run it again")
         stale = () if dry_run else _take_over(new, classifier, outcome, change)
         gaps = classifier.certificate_.relative_gap, new.certificate_.relative_gap
         new.update_ = Update(
@@ -362,7 +376,11 @@ def _request(X: Any, y: Any, sample_weight: Any, *others: Any) -> str:
     """A hash of the arguments that say what to change."""
     digest = hashlib.sha256()
     for values in (X, sample_weight):
-        add_matrix(digest, values if sp.issparse(values) else np.asarray(values))
+        if isinstance(values, list) and values and isinstance(values[0], str):
+            for text in values:  # an array would give every text the length of the longest
+                digest.update(hashlib.sha256(text.encode(errors="surrogatepass")).digest())
+        else:
+            add_matrix(digest, values if sp.issparse(values) else np.asarray(values))
     if y is not None:
         targets = encode_targets(y)
         add_matrix(digest, targets.Y)
@@ -758,6 +776,8 @@ def _updated(
     """The updated classifier, what happened to its labels, and how far they can be from their optima."""
     if isinstance(model, OneVsAllClassifier):
         new, outcome = update_labels(model, change, work, leave=leave, dry_run=dry_run, **how)
+        if dry_run:
+            return new, outcome, np.full(len(outcome), np.nan)
         primal, dual = new.label_bounds_[:, 0], new.label_bounds_[:, 1]
         return new, outcome, np.sqrt(2.0 * np.maximum(0.0, primal - dual))
     if change.X is None:
