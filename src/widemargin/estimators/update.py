@@ -40,6 +40,7 @@ from widemargin.data.store import is_store
 from widemargin.data.training_rows import TrainingRows, write_segment
 from widemargin.estimators.one_vs_all.classifier import OneVsAllClassifier
 from widemargin.estimators.one_vs_all.folder_training import add_matrix
+from widemargin.estimators.one_vs_all.shards import watching_memory
 from widemargin.estimators.one_vs_all.updating import (
     KEPT,
     LEFT,
@@ -292,6 +293,11 @@ def update(
     cpu = time.process_time()
     folder = os.fspath(model) if isinstance(model, str | os.PathLike) else None
     target = out if out is not None else folder
+    if target is None:
+        for_folders = {"executor": executor, "shard_size": shard_size, "memory_limit_mb": memory_limit_mb}
+        given = [name for name, value in (for_folders | {"restart": restart or None}).items() if value is not None]
+        if given:
+            raise ValueError(f"{given[0]} is for updates of a model folder; leave it out, or pass out=")
     if target is not None and not dry_run:
         check_writable(target)
     manifest = b"" if folder is None else manifest_of(folder)
@@ -792,7 +798,7 @@ def _updated(
     start.n_jobs = model.n_jobs if how["n_jobs"] is None else how["n_jobs"]
     if change.X.shape[1] != model.n_features_in_ and hasattr(model, "coef_"):
         start.coef_, start.n_features_in_ = widened(model.coef_, change.X.shape[1]), change.X.shape[1]
-    callback = how["callback"]
+    callback = watching_memory(how["memory_limit_mb"], how["callback"])
     start.callback = callback if how["time_limit_s"] is None else TimeLimit(how["time_limit_s"], callback)
     new, facts = update_joint(
         start,
