@@ -158,7 +158,7 @@ class TreePoint:
         m = len(self.parent) - 1
         mine, wanted = self.row * m + self.node, np.where(row < 0, -1, row * m + node)
         order = np.argsort(mine, kind="stable")
-        # Labels of a row that share a node have equal blocks there, which are told apart by their order.
+        # Labels of a row that share a node have equal blocks there, and their order distinguishes them.
         place = np.searchsorted(mine[order], wanted) + _repetitions(wanted)
         known = np.flatnonzero(place < len(mine))
         known = known[mine[order[place[known]]] == wanted[known]]
