@@ -10,6 +10,7 @@ import pytest
 from hypothesis import settings
 
 import widemargin
+from chromium import start_browser
 from hypothesis_examples import PROFILE
 
 FUZZ = Path(__file__).parents[1] / "fuzz"
@@ -29,6 +30,14 @@ def pytest_configure():
 def hooks():
     """The module of hooks into single kernels, which only a checkout has."""
     return pytest.importorskip("widemargin._core_testing", reason="a wheel has no hooks into single kernels")
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """A real browser; tests are skipped if there is none."""
+    browser = start_browser()
+    yield browser
+    browser.quit()
 
 
 @pytest.hookimpl(tryfirst=True)

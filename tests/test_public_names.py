@@ -23,6 +23,7 @@ DOCUMENTED = {
     **{f"model_selection.{name}": getattr(model_selection, name) for name in model_selection.__all__},
     **{f"datasets.{name}": getattr(widemargin.datasets, name) for name in widemargin.datasets.__all__},
     **{f"displays.{name}": getattr(widemargin.displays, name) for name in widemargin.displays.__all__},
+    **{f"page.{name}": getattr(widemargin.page, name) for name in widemargin.page.__all__},
     **{f"report.{name}": getattr(widemargin.report, name) for name in widemargin.report.__all__},
     **{f"projections.{name}": getattr(widemargin.projections, name) for name in widemargin.projections.__all__},
     **{f"rivals.{name}": getattr(widemargin.rivals, name) for name in widemargin.rivals.__all__},

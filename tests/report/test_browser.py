@@ -1,48 +1,22 @@
 """The report in a real browser: it is displayed, search and sort work, and it sends no requests.
 
-Chromium and its driver are Debian's `chromium` and `chromium-driver`, or those of the machine; the tests are skipped if
-there are none.
+Without a browser the tests are skipped (`tests/chromium.py`).
 """
 
 from __future__ import annotations
-
-import json
-import shutil
-import time
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from chromium import DESK, PHONE, open_page
 from widemargin import HierarchicalClassifier, OneVsAllClassifier, Taxonomy
 from widemargin.report import page, write_report
 
-webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
-
 pytestmark = pytest.mark.slow
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 N_LABELS = 130  # more than the table shows at first
-PHONE, DESK = 390, 1280
 HOSTILE = "<script>document.title = 'broken in'</script>"
-
-
-@pytest.fixture(scope="module")
-def browser():
-    """Headless Chromium with its logs."""
-    program = next(filter(None, map(shutil.which, BROWSERS)), None)
-    driver = shutil.which("chromedriver")
-    if program is None or driver is None:
-        pytest.skip("no browser here: install chromium and chromium-driver")
-    options = webdriver.ChromeOptions()
-    options.binary_location = program
-    # Containers and root often do not allow a sandbox, and the pages are our own.
-    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
-    yield browser
-    browser.quit()
 
 
 @pytest.fixture(scope="module")
@@ -70,22 +44,6 @@ def tree_page(tmp_path_factory):
     model = HierarchicalClassifier(tree, random_state=0).fit(X, y)
     path = tmp_path_factory.mktemp("report") / "tree.html"
     return path.as_uri(), write_report(path, model, X, y)
-
-
-def open_page(browser, address, *, width=DESK, scheme="light"):
-    """Open a page and return the messages of the console and the network."""
-    browser.execute_cdp_cmd(
-        "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
-    )
-    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width == PHONE}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    for log in ("browser", "performance"):
-        browser.get_log(log)
-    browser.get(address)
-    time.sleep(0.2)  # wait for late requests
-    events = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
-    requests = [e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"]
-    return browser.get_log("browser"), requests
 
 
 def shown(browser, column=0):

@@ -202,7 +202,7 @@ text = partial(Option, commands=TRAINING, panel=TABLE, needs="text")
 
 OPTIONS: list[Option] = [
     Option("model", "", Path, "A model folder written by widemargin train.",
-           f"{WITH_MODEL} inspect serve update labels", ...),
+           f"{WITH_MODEL} inspect serve update labels export", ...),
     Option("data", "", Path, f"Rows and labels: {NUMBERS}; or {A_TABLE}.", f"{TRAINING} evaluate report", ...),
     Option("data", "", Path, f"Rows: {NUMBERS}; or {A_TABLE}. Use - for standard input.", "predict"),
     Option("data", "", Path, f"New rows and labels, in the form that the model was trained on: {NUMBERS}; or "
@@ -218,6 +218,8 @@ OPTIONS: list[Option] = [
            "predict", shown="standard output"),
     Option("out", "--out -o", Path, "File to write.", "report", Path("report.html"), metavar="HTML"),
     Option("out", "--out -o", Path, "Folder for the models.", "demo", Path("widemargin-demo")),
+    Option("html", "--html", Path, "HTML page to write, for linear models on text. The page contains the model and "
+           "needs no server.", "export", metavar="FILE"),
     Option("action", "", ("rename", "merge", "drop", "add"), "What to do: rename OLD NEW; merge LABEL LABEL … --into "
            "NAME; drop LABEL …; or add NAME --rows-with FILE.", "labels", metavar="ACTION"),
     Option("names", "", list[str], "Labels of the model, or new names.", "labels", metavar="LABEL"),
@@ -464,7 +466,7 @@ OPTIONS: list[Option] = [
            "--explain.", "predict", 10, min=1),
     Option("label", "--label", str, "Show the largest weights for this label.", "inspect"),
     Option("top", "--top", int, "Number of weights to show with --label.", "inspect", 10, min=1),
-    Option("title", "--title", str, "Page title.", "report", shown="the model's name"),
+    Option("title", "--title", str, "Page title.", "report export", shown="the model's name"),
     Option("host", "--host", str, "Address to listen on. To listen on all addresses, use 0.0.0.0 and also set --token.",
            "serve", "127.0.0.1"),
     Option("port", "--port", int, "Port to listen on; 0 picks a free one.", "serve", 8000, min=0, max=65535),
@@ -496,7 +498,7 @@ OPTIONS: list[Option] = [
     Option("restart", "--restart", bool, "Discard an unfinished training run or update in the folder and start over.",
            "train update labels", False, panel=RUN),
     Option("json", "--json", bool, "Print one JSON object instead of tables.",
-           f"{TRAINING} evaluate inspect report convert demo update labels", False),
+           f"{TRAINING} evaluate inspect report convert demo update labels export", False),
     Option("json", "--json", bool, "Print one JSON object per row, as with --format jsonl.", "predict", False),
 ]  # fmt: skip
 
@@ -576,6 +578,15 @@ COMMANDS: dict[str, Command] = {
         training on a store). Models with one problem for all classes (top-k, output codes) can only rename them.""",
         "widemargin labels model rename colour color",
         "labels:run",
+    ),
+    "export": Command(
+        """Write a model in a form that other programs can run.
+
+        --html writes a text model as a web page on which it can be tried: one file with the model inside, which works
+        without a server or a network. The page shows the top labels of a text and the words that decided. Pages above
+        30 MB are refused; compress the model first.""",
+        "widemargin export model --html try.html",
+        "export:run",
     ),
     "serve": Command(
         """Answer HTTP requests with the top labels for rows or texts.

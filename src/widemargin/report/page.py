@@ -35,18 +35,13 @@ from widemargin.displays._axes import import_matplotlib, short_text
 from widemargin.estimators.scoring import Model, label_propensities
 from widemargin.exceptions import MissingExtraError
 from widemargin.files import PathLike, atomic_file, check_file_target
+from widemargin.page.page import FAMILIES, base_style
 from widemargin.report.outcome import Outcome, label_rows, make_outcome
 from widemargin.report.pictures import pictures_of
 
 __all__ = ["check_report_extra", "quality_of", "render_report", "worst_mistakes", "write_report"]
 
 DEPTHS = (1, 3, 5)
-FAMILIES = {
-    "OneVsAllClassifier": "one-vs-all",
-    "TopKClassifier": "top-k SVM",
-    "OutputCodeClassifier": "output code",
-    "HierarchicalClassifier": "category tree",
-}
 STATUS = {
     "converged": "the tolerance was reached",
     "max_iter": "the iteration limit was reached",
@@ -135,7 +130,7 @@ def render_report(
         data_name=None if data_name is None else short_text(data_name),
         version=__version__,
         date=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        style=_file("report.css"),
+        style=base_style() + _file("report.css"),
         script=script,
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         facts=_facts_of(outcome),

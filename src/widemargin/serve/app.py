@@ -28,6 +28,7 @@ from widemargin.data.tables import TableSpec
 from widemargin.estimators.text import TextPipeline
 from widemargin.serve.batches import Batches, Overloaded
 from widemargin.serve.gate import Gate, RateLimit
+from widemargin.serve.try_page import add_try_page
 
 __all__ = ["Limits", "Meters", "make_app"]
 
@@ -113,6 +114,7 @@ def make_app(model: Any, *, limits: Limits | None = None, token: str | None = No
         lifespan=service.lifespan,
     )
     _add_routes(app, service)
+    add_try_page(app, model)
     rate = RateLimit(limits.requests_per_second, limits.burst)
     most_bytes = int(limits.body_mb * 1e6)
     app.add_middleware(Gate, token=token, most_bytes=most_bytes, body_seconds=limits.body_seconds, rate=rate)

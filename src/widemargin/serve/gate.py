@@ -15,7 +15,7 @@ __all__ = ["Gate", "RateLimit"]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
-OPEN_PATHS = frozenset({"/health"})
+OPEN_PATHS = frozenset({"/", "/health"})
 MOST_CLIENTS = 10_000
 
 
