@@ -26,7 +26,7 @@ LABELS_PER_BLOCK = 32768  # as in problems/scores.py: the sums of a block stay i
 LONGEST_STEP = 255  # of a narrow list
 AT_ONCE = 2**22  # weights that are coded or decoded at a time, about 80 bytes each
 MOST_IN_BLOCK = 2**32 - 1  # entries or bytes, which have 32 bits
-_VALUES = {8: np.dtype(np.int8), 16: np.dtype(np.int16)}
+_VALUES: dict[int, np.dtype[Any]] = {8: np.dtype(np.int8), 16: np.dtype(np.int16)}
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -260,7 +260,7 @@ def _rounded(part: Any, bits: int, threshold: float) -> tuple[npt.NDArray[np.flo
     weights = np.abs(part.data)
     if len(with_weights):
         largest[with_weights] = np.maximum.reduceat(weights, part.indptr[with_weights])
-    most = np.iinfo(_VALUES[bits]).max
+    most = 2 ** (bits - 1) - 1
     scale = (largest / most).astype(np.float32)
     factors = np.repeat(scale.astype(np.float64), np.diff(part.indptr))
     # A scale that was rounded down makes the largest weight 127.000004, and one that underflowed is 0.
