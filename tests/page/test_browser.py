@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 import uvicorn
 from sklearn.feature_extraction.text import TfidfVectorizer, strip_accents_ascii, strip_accents_unicode
 
@@ -24,6 +25,8 @@ from chromium import DESK, PHONE, open_page
 from page_models import MODELS, TEXTS, make_model
 from widemargin import OneVsAllClassifier, TextPipeline
 from widemargin.page import export_html
+from widemargin.problems import compressed
+from widemargin.problems.scores import LinearScorer
 from widemargin.serve import make_app
 
 pytestmark = pytest.mark.slow
@@ -120,6 +123,34 @@ def test_the_page_answers_as_python_does(browser, show, name):
                 elif hasattr(classifier, "taxonomy_"):
                     path = classifier.taxonomy_.path(one["label"])[1:]
                     assert [step["label"] for step in one["path"]] == path
+
+
+@pytest.mark.parametrize("bits", [8, 16])
+def test_compressed_weights_are_scored_as_they_are_stored(browser, show, monkeypatch, bits):
+    monkeypatch.setattr(compressed, "LABELS_PER_BLOCK", 2048)
+    rng, n_labels = np.random.default_rng(bits), 5000
+    vectorizer = TfidfVectorizer(token_pattern=r"\S+", dtype=np.float32).fit(TEXTS)
+    n_terms = len(vectorizer.vocabulary_)
+    # Lists with small and with large distances between their labels, and empty ones.
+    density = rng.choice([0.0, 0.001, 0.01, 0.3], size=n_terms)
+    coef = rng.normal(size=(n_labels, n_terms)) * (rng.random((n_labels, n_terms)) < density)
+    classifier = OneVsAllClassifier().fit(vectorizer.transform(TEXTS), np.arange(len(TEXTS)))
+    classifier.classes_ = np.array([f"label {number}" for number in range(n_labels)])
+    classifier.coef_ = compressed.CompressedWeights.of(sp.csr_array(coef), bits)
+    classifier.intercept_ = rng.normal(size=n_labels)
+    classifier.label_scale_ = rng.random(n_labels) + 0.5
+    n_bytes = np.diff(classifier.coef_.starts.astype(int), axis=1)
+    assert {1, 2} <= set((n_bytes[..., 1] / np.maximum(n_bytes[..., 0], 1)).ravel().tolist())
+    show(TextPipeline([("tfidf", vectorizer), ("classifier", classifier)]))
+    scorer = LinearScorer(classifier.coef_, classifier.intercept_, scale=classifier.label_scale_)
+    labels, scores = scorer.top_k(vectorizer.transform(TEXTS), 5)
+    found = ask(browser, TEXTS)
+    assert [[one["label"] for one in row["labels"]] for row in found] == classifier.classes_[labels].tolist()
+    assert [[one["score"] for one in row["labels"]] for row in found] == scores.tolist()
+    for row in found:
+        for one in row["labels"]:
+            total = sum(part for _, part in one["terms"]) + one["intercept"]
+            assert total == pytest.approx(one["score"], abs=1e-12)
 
 
 def check_sum(found, expected):

@@ -36,6 +36,7 @@ from widemargin.estimators.persistence import HOMES
 from widemargin.exceptions import NotSavableError
 from widemargin.files import PathLike, atomic_file, check_file_target
 from widemargin.page.analysis import describe_analysis
+from widemargin.problems.compressed import CompressedWeights
 from widemargin.problems.tree_factor import TreeWeights
 
 __all__ = ["FAMILIES", "MOST_BYTES", "answer", "base_style", "describe_model", "export_html", "service_page"]
@@ -102,8 +103,9 @@ def render_model(model: Any, title: str | None = None) -> str:
     about = describe_model(model, title) | {"source": "local"}
     description, arrays = _model_parts(model)
     n_names = len(_json(about | description).encode())
-    _check_size(int(classifier._n_weights()) * LEAST_WEIGHT, n_names)  # before the weights are copied
-    form, weights = _weights(classifier.coef_, getattr(classifier, "label_scale_", None))
+    coef, compressed = classifier.coef_, isinstance(classifier.coef_, CompressedWeights)
+    _check_size(coef.nbytes if compressed else classifier._n_weights() * LEAST_WEIGHT, n_names)  # before a copy is made
+    form, weights = _weights(coef, getattr(classifier, "label_scale_", None))
     layout, blob = _joined(arrays | weights)
     _check_size(len(blob), n_names)
     about["model"] = description | {"weights": form, "arrays": layout}
@@ -318,6 +320,10 @@ def _weights(coef: Any, scale: npt.NDArray[np.float64] | None) -> tuple[dict[str
         paths, factor = coef.factor.paths, coef.factor
         arrays |= {"path_starts": paths.path_indptr, "path_rows": paths.path_nodes}
         return form | {"factored": True}, arrays | {"path_factors": factor.R / factor.pivots[paths.path_nodes]}
+    if isinstance(coef, CompressedWeights):
+        lists = coef if scale is None else coef.scaled(scale)
+        form = {"form": "compressed", "outputs": n_outputs, "factored": False, "per_block": coef.labels_per_block}
+        return form, {name: getattr(lists, name) for name in CompressedWeights.ARRAYS}
     columns = sp.csc_array(coef)
     columns.sum_duplicates()
     if scale is not None:  # as in `FeatureIndex.of`

@@ -201,6 +201,21 @@ function makeModel(about, analysis, buffer) {
       const { values } = arrays, first = feature * nOutputs;
       for (let output = 0; output < nOutputs; output++) see(output, values[first + output]);
     },
+    // Blocks of labels; a list has a byte per entry, the distance from the label before, or two, the label.
+    compressed(feature, see) {
+      const { values, places, starts, bases, scale } = arrays, { per_block: perBlock } = about.weights;
+      const width = 2 * (starts.length / bases.length); // of `starts` in a block: two numbers per list
+      for (let block = 0; block < bases.length / 2; block++) {
+        const list = block * width + 2 * feature, first = block * perBlock;
+        const entry = bases[2 * block] + starts[list], size = starts[list + 2] - starts[list];
+        const byte = bases[2 * block + 1] + starts[list + 1], wide = starts[list + 3] - starts[list + 1] > size;
+        for (let i = 0, label = first; i < size; i++) {
+          label = wide ? first + places[byte + 2 * i] + 256 * places[byte + 2 * i + 1] : label + places[byte + i];
+          const value = values[entry + i];
+          if (value !== 0) see(label, scale[label] * value); // zeros bridge long distances
+        }
+      }
+    },
   }[form];
 
   // A text as TfidfVectorizer makes a row of it, in the same type; then scaled to length one if the model does so.
