@@ -84,9 +84,17 @@ def plain_one_vs_all():
     return TextPipeline([("tfidf", vectorizer), ("classifier", OneVsAllClassifier(loss="logistic"))]).fit(texts, Y)
 
 
+def undecided():
+    """Several labels per row, and a threshold that was never chosen."""
+    model = plain_one_vs_all()
+    model[-1].decision = "threshold"
+    return model
+
+
 MODELS = {
     "one-vs-all": one_vs_all,
     "one-vs-all, sign": plain_one_vs_all,
+    "one-vs-all, undecided": undecided,
     "top-k": lambda: simple(
         TopKClassifier(k=2, random_state=0), TfidfVectorizer(use_idf=False, norm="l1"), 5, "isotonic"
     ),

@@ -196,7 +196,7 @@ def answer(model: Any, text: str, k: int) -> dict[str, Any]:
     if hasattr(classifier, "label_proba"):
         probabilities = classifier.label_proba(X, top.indices)[0][listed].tolist()
     predicted: set[int] | None = None
-    if classifier.kind_ == "multilabel":
+    if _decides(classifier):
         predicted = set(sp.csr_array(classifier.predict(X)).indices.tolist())
     note = ""
     whys: list[Any] = [None] * len(indices)
@@ -301,7 +301,7 @@ def _model_parts(model: Any) -> tuple[dict[str, Any], Arrays]:
     if hasattr(classifier, "calibration_"):
         description["calibration"] = classifier.calibration_.method
         arrays |= {f"calibration_{name}": part for name, part in classifier.calibration_.to_arrays().items()}
-    if classifier.kind_ == "multilabel":
+    if _decides(classifier):
         rule, limits = _decision(classifier)
         description["decision"] = rule
         arrays |= limits
@@ -336,14 +336,23 @@ def _weights(coef: Any, scale: npt.NDArray[np.float64] | None) -> tuple[dict[str
     return form, {"values": columns.data, "places": columns.indices.astype(places), "starts": columns.indptr}
 
 
+def _decides(classifier: Any) -> bool:
+    """Whether a model has several labels per row and can say which of them it predicts."""
+    return bool(classifier.kind_ == "multilabel" and (_is_sign(classifier) or hasattr(classifier, "decision_")))
+
+
+def _is_sign(classifier: Any) -> bool:
+    return getattr(classifier, "decision", "sign") == "sign"
+
+
 def _decision(classifier: Any) -> tuple[dict[str, Any], Arrays]:
     """Which labels a multi-label model predicts: scores above limits, or probabilities above ½."""
-    rule = classifier.decision_ if getattr(classifier, "decision", "sign") != "sign" else None
-    if rule is None:
+    if _is_sign(classifier):
         by_probability = hasattr(classifier, "calibration_")
         limits = np.broadcast_to(getattr(classifier, "label_scale_", 1.0) - 1.0, len(classifier.classes_))
         found = {"by": "probability" if by_probability else "score", "least": 0, "most": None}
         return found, {} if by_probability else {"limits": np.array(limits, dtype=np.float64)}
+    rule = classifier.decision_
     found = {"by": "score", "least": rule.min_labels, "most": rule.max_labels}
     limits = np.broadcast_to(classifier._rank_limits(rule), len(classifier.classes_))
     return found, {"limits": np.array(limits, dtype=np.float64)}

@@ -369,7 +369,7 @@ function makeModel(about, analysis, buffer) {
       const second = probabilityOf(0, raw[0]);
       probabilities = [1 - second, second];
     }
-    const chosen = kind === "multilabel" ? chooser(scores) : () => null;
+    const chosen = about.decision ? chooser(scores) : () => null;
     const forms = formsOf(row, binary ? [0] : best);
     return best.map((label, rank) => {
       let form = forms.get(binary ? 0 : label);
@@ -510,7 +510,7 @@ function makeModel(about, analysis, buffer) {
   const service = about.source === "service";
   const byId = (id) => document.getElementById(id);
   const [field, count, token, status, labels, why] = ["text", "k", "token", "status", "labels", "why"].map(byId);
-  let analysis = null, local = null, latest = 0, timer = null, shown = null;
+  let analysis = null, described = false, local = null, latest = 0, timer = null, shown = null;
 
   function element(name, className, text) {
     const found = document.createElement(name);
@@ -531,6 +531,7 @@ function makeModel(about, analysis, buffer) {
       say("This model takes rows of numbers, not text. Send them to POST /predict; /docs describes it.");
     }
     analysis = facts.analysis && makeAnalysis(facts.analysis);
+    described = true;
   }
 
   function say(text, wrong = false) {
@@ -541,7 +542,9 @@ function makeModel(about, analysis, buffer) {
   async function request(method, body) {
     const headers = { "Content-Type": "application/json" };
     if (token.value) headers.Authorization = "Bearer " + token.value;
-    const response = await fetch("try", { method, headers, body: body && JSON.stringify(body) });
+    const response = await fetch("try", { method, headers, body: body && JSON.stringify(body) }).catch(() => {
+      throw new Error("The server does not answer.");
+    });
     if (response.status === 401) {
       byId("token-row").hidden = false;
       throw new Error(token.value ? "The token is wrong." : "This server requires a token. Type it below the text.");
@@ -556,7 +559,7 @@ function makeModel(about, analysis, buffer) {
 
   async function answer(text, k) {
     if (!service) return local.answer(text, k);
-    if (analysis === null) describe(await request("GET"));
+    if (!described) describe(await request("GET"));
     return request("POST", { text, k });
   }
 
@@ -588,7 +591,8 @@ function makeModel(about, analysis, buffer) {
     shown = { text, found, place };
     byId("result").hidden = false;
     const numbers = found.labels.map((one) => (one.probability === null ? one.score : one.probability));
-    const low = Math.min(0, ...numbers), high = Math.max(0, ...numbers), range = high - low || 1;
+    const certain = found.labels.some((one) => one.probability !== null); // bars of probabilities end at 1
+    const low = Math.min(0, ...numbers), high = Math.max(certain ? 1 : 0, ...numbers), range = high - low || 1;
     labels.replaceChildren(...found.labels.map((one, i) => {
       const row = element("label", "row"), choice = element("input");
       Object.assign(choice, { type: "radio", name: "label", checked: i === place });
@@ -715,7 +719,6 @@ function makeModel(about, analysis, buffer) {
   if (service) {
     request("GET").then(describe).catch((error) => say(error.message, true));
     token.addEventListener("change", () => {
-      analysis = null;
       request("GET").then((facts) => { describe(facts); say(""); update(); }).catch((error) => say(error.message, true));
     });
   } else {
