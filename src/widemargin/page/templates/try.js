@@ -510,7 +510,7 @@ function makeModel(about, analysis, buffer) {
   const service = about.source === "service";
   const byId = (id) => document.getElementById(id);
   const [field, count, token, status, labels, why] = ["text", "k", "token", "status", "labels", "why"].map(byId);
-  let analysis = null, described = false, local = null, latest = 0, timer = null, shown = null;
+  let analysis = null, described = false, local = null, latest = 0, timer = null, busy = 0, shown = null;
 
   function element(name, className, text) {
     const found = document.createElement(name);
@@ -540,6 +540,11 @@ function makeModel(about, analysis, buffer) {
   }
 
   async function request(method, body) {
+    busy++;
+    try { return await send(method, body); } finally { busy--; }
+  }
+
+  async function send(method, body) {
     const headers = { "Content-Type": "application/json" };
     if (token.value) headers.Authorization = "Bearer " + token.value;
     const response = await fetch("try", { method, headers, body: body && JSON.stringify(body) }).catch(() => {
@@ -565,6 +570,7 @@ function makeModel(about, analysis, buffer) {
 
   async function update() {
     const text = field.value, mine = ++latest;
+    timer = null;
     if (!text.trim()) {
       shown = null;
       labels.replaceChildren();
@@ -729,6 +735,6 @@ function makeModel(about, analysis, buffer) {
   count.addEventListener("change", update);
   byId("form").addEventListener("submit", (event) => event.preventDefault());
   byId("clear").addEventListener("click", () => { field.value = ""; field.focus(); update(); });
-  window.widemargin = { answer, analysis: () => analysis };
+  window.widemargin = { answer, analysis: () => analysis, idle: () => timer === null && busy === 0 }; // for tests
   update(); // a browser may bring back a text that was typed before
 })();
