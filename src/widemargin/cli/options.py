@@ -220,6 +220,8 @@ OPTIONS: list[Option] = [
     Option("out", "--out -o", Path, "Folder for the models.", "demo", Path("widemargin-demo")),
     Option("html", "--html", Path, "HTML page to write, for linear models on text. The page contains the model and "
            "needs no server.", "export", metavar="FILE"),
+    Option("onnx", "--onnx", Path, "ONNX file to write, for linear models on dense rows of numbers.", "export",
+           metavar="FILE"),
     Option("action", "", ("rename", "merge", "drop", "add"), "What to do: rename OLD NEW; merge LABEL LABEL … --into "
            "NAME; drop LABEL …; or add NAME --rows-with FILE.", "labels", metavar="ACTION"),
     Option("names", "", list[str], "Labels of the model, or new names.", "labels", metavar="LABEL"),
@@ -262,6 +264,7 @@ OPTIONS: list[Option] = [
     Option("k", "--k -k", str, "Ranking depths to evaluate, separated by commas; the first one determines which model "
            "is the best.", "path", "1,3,5", parse=depths),
     Option("k", "--k -k", int, "Number of labels to predict per row.", "predict", 5, min=1),
+    Option("k", "--k -k", int, "Number of labels per row in the lists of --onnx.", "export", 5, min=1),
     Option("k", "--k -k", str, "Ranking depths to evaluate, separated by commas.", "evaluate",
            shown="1,3,5; with one label per row, 1 to 10", parse=depths),
     Option("threshold", "--threshold", float, "Leave out labels whose score (for calibrated models, probability) is "
@@ -584,7 +587,8 @@ COMMANDS: dict[str, Command] = {
 
         --html writes a text model as a web page on which it can be tried: one file with the model inside, which works
         without a server or a network. The page shows the top labels of a text and the words that decided. Pages above
-        30 MB are refused; compress the model first.""",
+        30 MB are refused; compress the model first. --onnx writes linear models that score dense rows of numbers, for
+        any ONNX runtime: all scores, and the top labels of each row.""",
         "widemargin export model --html try.html",
         "export:run",
     ),
