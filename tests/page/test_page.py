@@ -177,6 +177,11 @@ def test_the_page_of_the_service_is_open_and_says_nothing_about_the_model():
         assert client.post("/try", json={"text": "bread"}).json()["labels"][0]["label"] == "food"
 
 
+def test_half_of_a_surrogate_pair_in_a_label_is_no_failure():
+    with TestClient(make_app(tiny(y=["\ud800", "\ud800", "b", "b"]))) as client:
+        assert client.post("/try", json={"text": "bread"}).json()["labels"][0]["label"] == "\ud800"
+
+
 def test_a_model_without_texts_or_weights_has_a_page_too():
     with TestClient(make_app(OneVsAllClassifier().fit([[0.0], [1.0]], [0, 1]))) as client:
         assert not client.get("/try").json()["takes_text"]

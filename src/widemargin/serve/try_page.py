@@ -10,9 +10,10 @@ Explanations cost as much as many predictions, so they are made one after anothe
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import HTMLResponse, JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
@@ -52,12 +53,12 @@ def add_try_page(app: FastAPI, model: Any) -> None:
         return HTMLResponse(page, headers=headers)
 
     @app.get("/try")
-    def facts() -> dict[str, Any]:
+    def facts() -> Response:
         """What the page shows about the model."""
-        return describe_model(model)
+        return _json_response(describe_model(model))
 
     @app.post("/try")
-    async def try_text(question: TextQuestion, request: Request) -> Any:
+    async def try_text(question: TextQuestion) -> Response:
         """The top labels of a text, and the terms that decided."""
         nonlocal waiting
         if not takes_text:
@@ -71,5 +72,9 @@ def add_try_page(app: FastAPI, model: Any) -> None:
                 found = await run_in_threadpool(answer, model, question.text, question.k)
         finally:
             waiting -= 1
-        request.state.rows = 1
-        return JSONResponse(found)
+        return _json_response(found)
+
+
+def _json_response(values: dict[str, Any]) -> Response:
+    """JSON in ASCII, because a label may have half of a surrogate pair, which UTF-8 cannot hold."""
+    return Response(json.dumps(values), media_type="application/json")
