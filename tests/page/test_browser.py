@@ -196,7 +196,7 @@ def test_every_character_is_lower_cased_as_in_python(browser, show):
     show(make_model("top-k"))
     script = f"{ALL_LINES} return widemargin.analysis().lowerText(lines.join('\\n'))"
     # Next to a capital Σ, every character shows whether it has case and whether case ignores it.
-    for before, after in (("", ""), ("a", "Σ"), ("Σ", "a"), ("", "Σ"), ("aΣ", "")):
+    for before, after in (("", "Σ"), ("a", "Σ"), ("aΣ", "")):
         expected = "\n".join(before + character + after for character in CHARACTERS).lower()
         assert browser.execute_script(script, before, after) == expected
     halves = "return Array.from({ length: 2048 }, (_, i) => String.fromCharCode(0xd800 + i))"

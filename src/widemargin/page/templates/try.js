@@ -682,7 +682,7 @@ function makeModel(about, analysis, buffer) {
     let at = 0;
     found.units.forEach(({ start, end }, unit) => {
       const share = weights[unit] / top;
-      if (Math.abs(share) < 0.02 || start < at || end > MOST_SHOWN) return;
+      if (Math.abs(share) < 0.05 || start < at || end > MOST_SHOWN) return;
       const mark = element("mark", share > 0 ? "for" : "against", text.slice(start, end));
       mark.style.setProperty("--v", Math.abs(share).toFixed(3));
       mark.title = signed(weights[unit]);
