@@ -20,7 +20,6 @@ import numpy.typing as npt
 
 from widemargin.estimators.training import TrainingData
 from widemargin.estimators.tuning import Choice, using
-from widemargin.solvers.codes.continuous import NORMS
 
 __all__ = ["update_joint"]
 
@@ -129,6 +128,8 @@ def _distance_bound(model: Any) -> float | None:
     weights; ‖W‖² of similarity and tree-loss training are the sums of their penalties; an l2 code is measured as the
     code for these columns, and other codes by the weights of their columns, without intercepts that are not penalised.
     """
+    from widemargin.solvers.codes.continuous import NORMS  # not above: 0.03 s for every change of labels
+
     learn = getattr(model, "learn", None)
     no_norm = getattr(model, "method", None) == "orthogonal" or learn in {*NORMS} - {"l2"}
     if no_norm or (learn in NORMS and model.norm_bound is not None):
