@@ -10,7 +10,7 @@ Each label of a one-vs-all model is its own problem, so a change concerns no oth
 
 All changes of a call are made at once: names mean the labels before it, so two labels can exchange their names. Other
 families have one problem for all classes; there, only names can change. Memory: the old weights, which are mapped; in a
-folder, weights are copied from file to file unless labels are solved; rows only to merge and add.
+folder, they are copied from file to file; rows only to merge and add.
 """
 
 from __future__ import annotations
@@ -269,7 +269,7 @@ def _new_name(name: Any, classes: npt.NDArray[Any]) -> Any:
     name = plain_name(name)
     if name == "":
         raise ValueError("the new name of a label is empty; give it a name")
-    first = classes.tolist()[0]
+    first = classes[:1].tolist()[0]
     if isinstance(name, str) != isinstance(first, str):
         raise ValueError(
             f"the new label {name!r} is of another type than those of the model, such as {first!r}; use the type of "
@@ -339,7 +339,7 @@ def _vocabulary(model: Any, wishes: _Wishes) -> _Vocabulary:
     place = np.full(len(classes), -1)
     place[[label for some in parts for label in some]] = np.repeat(np.arange(len(parts)), [len(some) for some in parts])
     counts = np.asarray(model.label_counts_).tolist()
-    source = np.array([max(some, key=counts.__getitem__) if some else -1 for some in parts])
+    source = np.array([some[0] if len(some) == 1 else max(some, key=counts.__getitem__, default=-1) for some in parts])
     solve = [number for number, some in enumerate(parts) if len(some) != 1]
     sizes = {name: len(getattr(wishes, name)) for name in ACTIONS}
     return _Vocabulary(
@@ -427,6 +427,7 @@ def _rebuild(
     counts = np.array(model.label_counts_)[source]
     status = np.full(len(source), model.status_.value, dtype="<U16")
     coef, intercept, duals, pick = model.coef_, model.intercept_, getattr(model, "duals_", None), source.copy()
+    picked = joined_rows if in_parts else pick_rows
     places = _places_to_add(model, vocabulary, old)
     record: TrainingRows | None = getattr(model, "rows_", None)
     if old is not None:
@@ -435,15 +436,14 @@ def _rebuild(
         bounds[solve], n_iter[solve], status[solve] = solved.bounds_by_label, solved.n_iter, solved.status_by_label
         counts = np.bincount(Y.indices, minlength=len(source))
         pick[solve] = len(intercept) + np.arange(len(solve))
-        coef = pick_rows(coef, solved.coef, pick)
+        coef = picked(coef, solved.coef, pick)
         intercept = np.concatenate([intercept, solved.intercept])[pick]
         if duals is not None:
             own = in_all_rows(solved.duals, old.weight)
-            duals = pick_rows(duals, _in_stored_rows(own, record, duals), pick)
+            duals = picked(duals, _in_stored_rows(own, record, duals), pick)
     else:
-        picked = joined_rows if in_parts else lambda matrix, pick: pick_rows(matrix, matrix[:0], pick)
-        coef, intercept = picked(coef, pick), intercept[pick]
-        duals = None if duals is None else picked(duals, pick)
+        coef, intercept = picked(coef, coef[:0], pick), intercept[pick]
+        duals = None if duals is None else picked(duals, duals[:0], pick)
     history = frequency_history(counts, n_iter, bounds)
     result = OneVsAllResult.of(coef, intercept, status, bounds, history=history, n_iter=n_iter)
     new.coef_, new.intercept_, new.label_bounds_ = result.coef, result.intercept, result.bounds_by_label
@@ -506,9 +506,10 @@ def _with_labels(Y: Any, vocabulary: _Vocabulary, added: list[Ints] | None) -> A
     row = np.repeat(np.arange(Y.shape[0]), np.diff(Y.indptr))
     column = vocabulary.place[Y.indices]
     row, column = row[column >= 0], column[column >= 0]
-    for number, some in enumerate(added or ()):
-        row = np.concatenate([row, some])
-        column = np.concatenate([column, np.full(len(some), len(vocabulary.classes) - len(vocabulary.rows) + number)])
+    if added:
+        new = np.arange(len(vocabulary.classes) - len(added), len(vocabulary.classes))
+        row = np.concatenate([row, *added])
+        column = np.concatenate([column, np.repeat(new, [len(some) for some in added])])
     shape = (Y.shape[0], len(vocabulary.classes))
     found = sp.csr_array((np.ones(len(row), dtype=np.int8), (row, column)), shape=shape)
     found.data = np.ones_like(found.data)  # a row may have several labels that are now one

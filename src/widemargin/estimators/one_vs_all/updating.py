@@ -570,25 +570,25 @@ def pick_rows(old: Any, new: Any, pick: Ints) -> Any:
     """The rows `pick` of the old weights followed by the new ones."""
     if not sp.issparse(old):
         return np.vstack([old, new])[pick]
-    return _picked_rows([old, new], pick)
-
-
-def joined_rows(matrix: Any, pick: Ints) -> JoinedCsr:
-    """The rows `pick` of a CSR array, to be written to a model folder; nothing is copied."""
-    _, data, indices = zip(*_runs_of_rows([matrix], pick), strict=True)
-    indptr = np.append(0, np.cumsum(np.diff(matrix.indptr)[pick].astype(np.int64))).astype(matrix.indptr.dtype)
-    joined = [JoinedArray(runs[0].dtype, (int(indptr[-1]),), functools.partial(iter, runs)) for runs in (data, indices)]
-    return JoinedCsr(joined[0], joined[1], indptr, (len(pick), matrix.shape[1]))
-
-
-def _picked_rows(parts: list[Any], pick: Ints) -> Any:
-    """The rows `pick` of CSR arrays below each other."""
-    lengths = np.concatenate([np.diff(part.indptr) for part in parts])[pick].astype(np.int64)
-    _, data, indices = zip(*_runs_of_rows(parts, pick), strict=True)
-    picked = sp.csr_array((len(pick), parts[0].shape[1]), dtype=parts[0].dtype)
+    _, data, indices = zip(*_runs_of_rows([old, new], pick), strict=True)
+    picked = sp.csr_array((len(pick), old.shape[1]), dtype=old.dtype)
     picked.data, picked.indices = np.concatenate(data), np.concatenate(indices)
-    picked.indptr = np.append(0, np.cumsum(lengths)).astype(picked.indices.dtype)
+    picked.indptr = _starts_of_rows([old, new], pick)
     return picked
+
+
+def joined_rows(old: Any, new: Any, pick: Ints) -> JoinedCsr:
+    """The rows `pick` of two CSR arrays below each other, to be written to a model folder; nothing is copied."""
+    _, data, indices = zip(*_runs_of_rows([old, new], pick), strict=True)
+    indptr = _starts_of_rows([old, new], pick)
+    joined = [JoinedArray(runs[0].dtype, (int(indptr[-1]),), functools.partial(iter, runs)) for runs in (data, indices)]
+    return JoinedCsr(joined[0], joined[1], indptr, (len(pick), old.shape[1]))
+
+
+def _starts_of_rows(parts: list[Any], pick: Ints) -> npt.NDArray[Any]:
+    """`indptr` of the rows `pick` of CSR arrays below each other."""
+    lengths = np.concatenate([np.diff(part.indptr) for part in parts])[pick]
+    return np.append(0, np.cumsum(lengths, dtype=np.int64)).astype(parts[0].indices.dtype)
 
 
 def _runs_of_rows(parts: list[Any], pick: Ints) -> Iterator[tuple[int, Any, Any]]:
