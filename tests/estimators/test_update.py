@@ -435,6 +435,23 @@ def test_dual_variables_survive_rows_of_weight_zero():
     assert not new.duals_[:, [3, 39]].toarray().any()
 
 
+@pytest.mark.parametrize("what", ["rows", "weights", "labels of rows"])
+def test_old_rows_that_are_not_those_of_the_model_are_an_error(what):
+    weight = np.linspace(0.5, 2.0, 40)
+    model = OneVsAllClassifier(normalize=True, class_weight="balanced").fit(ROWS, SETS, sample_weight=weight)
+    update(model, remove=[0], rows=(ROWS, SETS, weight))
+    rows, sets = ROWS.copy(), list(SETS)
+    if what == "rows":
+        rows[[1, 2]] = rows[[2, 1]]
+    elif what == "weights":
+        weight = weight[::-1]
+    else:
+        sets[1], sets[2] = sets[2], sets[1]
+    assert SETS[1] != SETS[2]
+    with pytest.raises(WidemarginError, match="the model was trained on other rows: on those given, the objective of"):
+        update(model, remove=[0], rows=(rows, sets, weight))
+
+
 @pytest.mark.parametrize("weights", [[1.0], [1.0] * 39 + [-1.0], [1.0] * 39 + [np.nan], [[1.0]] * 40], ids=str)
 def test_wrong_weights_of_old_rows_are_errors(weights):
     model = OneVsAllClassifier().fit(ROWS, SETS)

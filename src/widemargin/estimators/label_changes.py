@@ -30,20 +30,25 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
-from sklearn.pipeline import Pipeline
-from sklearn.utils.validation import check_is_fitted
 
 from widemargin import __version__, _core
 from widemargin.data.normalize import with_unit_rows
 from widemargin.data.training_rows import TrainingRows
 from widemargin.estimators.one_vs_all.classifier import OneVsAllClassifier
 from widemargin.estimators.one_vs_all.updating import joined_rows, pick_rows, solve_labels, start_from
-from widemargin.estimators.persistence import check_savable, load, save
+from widemargin.estimators.persistence import load, save
 from widemargin.estimators.training import TrainingData
-from widemargin.estimators.update import OldRows, has_index, manifest_of, old_rows_of, with_vectorizer
+from widemargin.estimators.update import (
+    OldRows,
+    has_index,
+    manifest_of,
+    old_rows_of,
+    opened,
+    places_of,
+    with_vectorizer,
+)
 from widemargin.exceptions import WidemarginError
 from widemargin.labels.encoding import EncodedTargets, listed, look_up, many, plain_name
-from widemargin.model_io import check_writable
 from widemargin.parallel.work_folder import WorkFolder
 from widemargin.problems.scores import rank_scales
 from widemargin.solvers.one_vs_all.duals import in_all_rows
@@ -177,16 +182,7 @@ def change_labels(
     [['sweet']]
     """
     cpu = time.process_time()
-    folder = os.fspath(model) if isinstance(model, str | os.PathLike) else None
-    target = out if out is not None else folder
-    if target is not None:
-        check_writable(target)
-    manifest = b"" if folder is None else manifest_of(folder)
-    fitted = load(folder) if folder is not None else model
-    check_is_fitted(fitted)
-    if target is not None:
-        check_savable(fitted)
-    classifier, vectorizer = (fitted[-1], fitted[0]) if isinstance(fitted, Pipeline) else (fitted, None)
+    fitted, classifier, vectorizer, folder, target, manifest = opened(model, out)
     wishes = _wishes_of(classifier.classes_, changes)
     _refuse(classifier, wishes)
     vocabulary = _vocabulary(classifier, wishes)
@@ -428,7 +424,10 @@ def _rebuild(
     status = np.full(len(source), model.status_.value, dtype="<U16")
     coef, intercept, duals, pick = model.coef_, model.intercept_, getattr(model, "duals_", None), source.copy()
     picked = joined_rows if in_parts else pick_rows
-    places = _places_to_add(model, vocabulary, old)
+    places = None
+    if old is not None:
+        what = "the rows of an added label"
+        places = [places_of(model, some, old.X.shape[0], what) for some in vocabulary.rows]
     record: TrainingRows | None = getattr(model, "rows_", None)
     if old is not None:
         Y = _with_labels(old.Y, vocabulary, places)
@@ -478,26 +477,6 @@ def _solved(
     if np.isin(solved.status_by_label, (Status.TIME_LIMIT.value, Status.STOPPED.value)).any():
         raise WidemarginError("the callback stopped the change before all labels were solved; the model is unchanged")
     return solved
-
-
-def _places_to_add(model: Any, vocabulary: _Vocabulary, old: OldRows | None) -> list[Ints] | None:
-    """The places of the rows of each added label among the training rows."""
-    if old is None:
-        return None
-    record: TrainingRows | None = getattr(model, "rows_", None)
-    n_rows = old.X.shape[0]
-    if record is not None and record.n_rows == n_rows:
-        return [np.searchsorted(record.live_numbers(), record.numbers_of(some)) for some in vocabulary.rows]
-    found = []
-    for some in vocabulary.rows:
-        numbers = np.array(some if len(some) else np.empty(0, dtype=np.int64))
-        if numbers.dtype.kind not in "iu":
-            raise ValueError("the rows of an added label must be a list of row numbers, because the rows have no ids")
-        wrong = numbers[(numbers < 0) | (numbers >= n_rows)]
-        if wrong.size:
-            raise ValueError(f"there is no row {wrong[0]}; the model was trained on the rows 0 to {n_rows - 1:,}")
-        found.append(np.unique(numbers).astype(np.int64))
-    return found
 
 
 def _with_labels(Y: Any, vocabulary: _Vocabulary, added: list[Ints] | None) -> Any:
