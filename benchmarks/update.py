@@ -222,9 +222,9 @@ def new_labels(X, Y, model, refit_s, rounds, name):
 
     return (
         f"- {name}, C = {model.C:g}: in the whole fit, {n_new} labels cost {1e3 * share:.0f} ms. To add them took "
-        f"{1e3 * whole:.0f} ms ({1e3 * min(costs['all']):.0f}–{1e3 * max(costs['all']):.0f}; {times(whole)}). To add one "
-        f"label took {1e3 * one:.0f} ms, so {n_new} further ones cost {1e3 * further:.0f} ms ({times(further)}). A fit "
-        f"of these labels alone took {1e3 * alone_s:.0f} ms"
+        f"{1e3 * whole:.0f} ms ({1e3 * min(costs['all']):.0f}–{1e3 * max(costs['all']):.0f}; {times(whole)}). To add "
+        f"one label took {1e3 * one:.0f} ms, so {n_new} further ones cost {1e3 * further:.0f} ms ({times(further)}). A "
+        f"fit of these labels alone took {1e3 * alone_s:.0f} ms"
     )
 
 

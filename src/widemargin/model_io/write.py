@@ -283,8 +283,8 @@ def _write_array(folder: Path, name: str, array: Any, previous: Mapping[str, Any
 
 def _mapped_file(folder: Path, name: str, array: Any, previous: Mapping[str, Any]) -> dict[str, Any] | None:
     """The row of the table for an array that is, as a whole, mapped from a file of the model in the folder."""
-    mapped = array if isinstance(array, np.memmap) else getattr(array, "base", None)
-    if not isinstance(mapped, np.memmap) or mapped.filename is None or mapped.mode != "r":
+    mapped = array if hasattr(array, "filename") else getattr(array, "base", None)
+    if getattr(mapped, "filename", None) is None or mapped.mode != "r":  # no np.memmap, or one that can be written to
         return None
     path = Path(mapped.filename)
     entry = previous.get(path.name)
