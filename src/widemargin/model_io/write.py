@@ -283,7 +283,7 @@ def _write_array(folder: Path, name: str, array: Any, previous: Mapping[str, Any
 
 def _mapped_file(folder: Path, name: str, array: Any, previous: Mapping[str, Any]) -> dict[str, Any] | None:
     """The row of the table for an array that is, as a whole, mapped from a file of the model in the folder."""
-    mapped = array if hasattr(array, "filename") else getattr(array, "base", None)
+    mapped: Any = array if hasattr(array, "filename") else getattr(array, "base", None)
     if getattr(mapped, "filename", None) is None or mapped.mode != "r":  # no np.memmap, or one that can be written to
         return None
     path = Path(mapped.filename)
