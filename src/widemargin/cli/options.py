@@ -237,7 +237,7 @@ OPTIONS: list[Option] = [
     Option("remove", "--remove", Path, "File with the ids of training rows to remove, one per line; if the rows have "
            "no ids, their numbers, counting from 0.", "update", metavar="FILE"),
     Option("rows", "--rows", Path, "The rows and labels that the model was trained on, for a model that does not "
-           "record them (see train --keep-rows).", "update", metavar="DATA"),
+           "record them (see train --keep-rows).", "update labels", metavar="DATA"),
     Option("extend_vocabulary", "--extend-vocabulary", bool, "Make features of the words in new texts that the model "
            "does not know; by default, they are ignored.", "update", False),
     Option("test", "--test", Path, "Labelled rows on which the precision of the updated model is measured, for the log "
@@ -400,7 +400,7 @@ OPTIONS: list[Option] = [
     Option("test_size", "--test-size", float, "Hold out this fraction of the rows, such as 0.2, and evaluate the model "
            "on them.", "train", panel=DATA, min=0.0, max=1.0),
     Option("skip_unlabelled", "--skip-unlabelled", bool, "Leave out rows without a label.",
-           f"{TRAINING} evaluate report update", False, panel=DATA),
+           f"{TRAINING} evaluate report update labels", False, panel=DATA),
     Option("text", "--text", str, f"Treat the data as {A_TABLE} and use these text columns, separated by commas; "
            "--labels names the label column.", TRAINING, panel=TABLE, metavar="COLUMNS", parse=columns),
     Option("text", "--text", str, "Text columns of a table, separated by commas. If DATA is not given, this is a "

@@ -1,8 +1,9 @@
 """Write a model folder so that a kill at any moment leaves the previous model or the new one.
 
 Order: all parameters are turned into JSON before the disk is touched; stores of rows are taken along, as hard links
-where possible; each array goes to a temporary name, is synced to disk and renamed to a name with its hash; `model.json`
-is replaced (the switch); files and stores that nothing refers to are removed. A model larger than memory is written
+where possible; each array goes to a temporary name, is synced to disk and renamed to a name with its hash, unless it is
+mapped from a file of the model that is replaced, which then stays; `model.json` is replaced (the switch); files and
+stores that nothing refers to are removed. A model larger than memory is written
 part by part (`JoinedArray`); its files are byte-identical with those of the same arrays in one piece. Memory: chunks of
 the array that is being written, or one part.
 """
@@ -119,13 +120,15 @@ def _write_all(
 
     A store that was there before stays if the model names it, even after a failure: it may be the only copy.
     """
-    previous = _referenced_files(folder)
+    previous = _referenced_files(folder) or {}
     wanted = {name for name in stores if (folder / name).exists()}
     _remove_temporary(folder)
     try:
         manifest["stores"] = {name: _keep_store(folder / name, source) for name, source in stores.items()}
-        manifest["arrays"] = {name: _write_matrix(folder, name, array) for name, array in arrays.items()}
-        manifest["history"] = {name: _write_array(folder, f"history_{name}", col) for name, col in history.items()}
+        manifest["arrays"] = {name: _write_matrix(folder, name, array, previous) for name, array in arrays.items()}
+        manifest["history"] = {
+            name: _write_array(folder, f"history_{name}", column, previous) for name, column in history.items()
+        }
         for role, values in lists.items():
             manifest[role] = None if values is None else _write_list(folder, role, values)
         sync_folder(folder)
@@ -134,7 +137,7 @@ def _write_all(
         sync_folder(folder)
     finally:
         with contextlib.suppress(OSError):
-            _remove_leftovers(folder, previous or set(), wanted)
+            _remove_leftovers(folder, {*previous}, wanted)
 
 
 def _plain_parts(state: ModelState) -> dict[str, Any]:
@@ -252,16 +255,19 @@ def _keep_store(target: Path, source: Path) -> dict[str, str | int]:
     return {"sha256": digest, "size": _file_bytes(target)}
 
 
-def _write_matrix(folder: Path, name: str, matrix: Any) -> dict[str, Any]:
+def _write_matrix(folder: Path, name: str, matrix: Any, previous: Mapping[str, Any]) -> dict[str, Any]:
     """Write a dense or CSR array; returns its row of the table."""
     if not (sp.issparse(matrix) or isinstance(matrix, JoinedCsr)):
-        return {"type": "dense"} | _write_array(folder, name, matrix)
+        return {"type": "dense"} | _write_array(folder, name, matrix, previous)
     parts = {part: getattr(matrix, part) for part in ("data", "indices", "indptr")}
-    files = {part: _write_array(folder, f"{name}_{part}", array) for part, array in parts.items()}
+    files = {part: _write_array(folder, f"{name}_{part}", array, previous) for part, array in parts.items()}
     return {"type": "csr", "shape": list(matrix.shape)} | files
 
 
-def _write_array(folder: Path, name: str, array: Any) -> dict[str, Any]:
+def _write_array(folder: Path, name: str, array: Any, previous: Mapping[str, Any]) -> dict[str, Any]:
+    mapped = _mapped_file(folder, name, array, previous)
+    if mapped is not None:
+        return mapped
     plain = _savable(array, name, finite=False)
     file = _write_file(
         folder,
@@ -273,6 +279,28 @@ def _write_array(folder: Path, name: str, array: Any) -> dict[str, Any]:
         lambda digest: f"{name}-{digest[:HASH_DIGITS]}.npy",
     )
     return {"dtype": plain.dtype.str, "shape": list(plain.shape)} | file
+
+
+def _mapped_file(folder: Path, name: str, array: Any, previous: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The row of the table for an array that is, as a whole, mapped from a file of the model in the folder."""
+    mapped: Any = array if hasattr(array, "filename") else getattr(array, "base", None)
+    if getattr(mapped, "filename", None) is None or mapped.mode != "r":  # no np.memmap, or one that can be written to
+        return None
+    path = Path(mapped.filename)
+    entry = previous.get(path.name)
+    if not isinstance(entry, dict) or path.parent != Path(os.path.realpath(folder)) or not path.is_file():
+        return None
+    digest, shape = str(entry.get("sha256")), list(array.shape)
+    # A part of the file has fewer bytes, and offset and size say where the whole is.
+    is_whole = (entry.get("dtype"), entry.get("shape")) == (array.dtype.str, shape) and array.flags.c_contiguous
+    size = mapped.offset + array.nbytes
+    if (
+        not is_whole
+        or path.name != f"{name}-{digest[:HASH_DIGITS]}.npy"
+        or not size == entry.get("size") == path.stat().st_size
+    ):
+        return None
+    return {"dtype": array.dtype.str, "shape": shape, "file": path.name, "size": size, "sha256": digest}
 
 
 def _write_list(folder: Path, role: str, values: list[Any]) -> dict[str, Any]:
@@ -319,21 +347,24 @@ def refuse_other_files(folder: Path) -> None:
         raise FileExistsError(errno.EEXIST, message, str(folder))
 
 
-def _referenced_files(folder: Path) -> set[str] | None:
-    """The files and stores that the manifest on disk names; None when it cannot be read, an empty set without one."""
+def _referenced_files(folder: Path) -> dict[str, Any] | None:
+    """The files and stores that the manifest on disk names, with their rows of the tables; none without a manifest.
+
+    None when it cannot be read.
+    """
     try:
         manifest = json.loads((folder / MANIFEST).read_bytes())
     except FileNotFoundError:
-        return set()
+        return {}
     except (ValueError, RecursionError):
         return None
     stores = manifest.get("stores") if isinstance(manifest, dict) else None
-    pending, found = [manifest], set(stores if isinstance(stores, dict) else ())
+    pending, found = [manifest], dict(stores if isinstance(stores, dict) else {})
     while pending:
         value = pending.pop()
         if isinstance(value, dict):
             pending.extend(value.values())
-            found |= {value["file"]} if isinstance(value.get("file"), str) else set()
+            found |= {value["file"]: value} if isinstance(value.get("file"), str) else {}
     return found
 
 
@@ -356,7 +387,7 @@ def _remove_leftovers(folder: Path, previous: set[str], wanted: set[str]) -> Non
     if in_force is None:
         return
     for entry in list(os.scandir(folder)):
-        if entry.name in in_force | wanted:
+        if entry.name in {*in_force} | wanted:
             continue
         is_file = FILE_NAME.fullmatch(entry.name) and entry.is_file(follow_symlinks=False)
         is_store = STORE_NAME.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False)
@@ -480,7 +511,7 @@ class JoinedArray:
                 raise ValueError(f"a part of shape {plain.shape} does not fit into an array of shape {self.shape}")
             if not all_finite(plain):
                 raise NotSavableError("an array contains NaN or infinity; train again with finite data")
-            file.write(plain.tobytes())
+            file.write(plain.reshape(-1).view(np.uint8).data)  # not a copy as bytes
             n_rows += len(plain)
         if n_rows != self.shape[0]:
             raise ValueError(f"the parts have {n_rows} rows, but the array has {self.shape[0]}")

@@ -811,8 +811,11 @@ def _row_blocks(coef: Any) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[Any] 
     sparse = sp.issparse(coef)
     step = max(1, BLOCK_BYTES // 8 * coef.shape[0] // max(1, coef.nnz if sparse else coef.size))
     for first in range(0, coef.shape[0], step):
-        block = coef[first : first + step]
-        yield (block.data, block.indptr) if sparse else (block, None)
+        if sparse:  # not coef[first:…], which copies values and indices
+            indptr = coef.indptr[first : first + step + 1]
+            yield coef.data[indptr[0] : indptr[-1]], indptr - indptr[0]
+        else:
+            yield coef[first : first + step], None
 
 
 def _csr_in_blocks(coef: npt.NDArray[Any], threshold: float) -> Any:

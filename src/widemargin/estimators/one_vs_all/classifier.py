@@ -49,6 +49,7 @@ from widemargin.metrics.propensity import JAIN_A, JAIN_B, jain_propensities
 from widemargin.parallel.executors import CURRENT_EXECUTOR
 from widemargin.problems.losses import LOSSES
 from widemargin.problems.scores import rank_scales
+from widemargin.solvers.one_vs_all.duals import in_all_rows
 from widemargin.solvers.one_vs_all.plan import Plan, make_plan, solve
 from widemargin.solvers.one_vs_all.problem import OneVsAllResult, Problem
 from widemargin.solvers.one_vs_all.prune_sweep import prune_sweep
@@ -579,7 +580,7 @@ class OneVsAllClassifier(LabelModel):
         harmless = HARMLESS_GAP if self.loss == "logistic" else 0.0
         finish_fit(self, data, result, ADVICE, scope=" over all labels", tol=self.gap_tol or 0.0, negligible=harmless)
         if result.duals is not None:
-            self.duals_ = result.duals
+            self.duals_ = in_all_rows(result.duals, data.sample_weight)
         if self.prune > 0.0:
             self._warn_of_pruning(result, stacklevel=5)
 
