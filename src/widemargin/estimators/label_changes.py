@@ -40,7 +40,14 @@ from widemargin.estimators.one_vs_all.classifier import OneVsAllClassifier
 from widemargin.estimators.one_vs_all.updating import pick_rows, solve_labels, start_from
 from widemargin.estimators.persistence import check_savable, load, save
 from widemargin.estimators.training import TrainingData
-from widemargin.estimators.update import OldRows, has_index, manifest_of, old_rows_of, with_vectorizer
+from widemargin.estimators.update import (
+    OldRows,
+    has_index,
+    manifest_of,
+    old_rows_of,
+    refuse_compressed,
+    with_vectorizer,
+)
 from widemargin.exceptions import WidemarginError
 from widemargin.labels.encoding import EncodedTargets, listed, look_up, many, plain_name
 from widemargin.model_io import check_writable
@@ -186,6 +193,7 @@ def change_labels(
     if target is not None:
         check_savable(fitted)
     classifier, vectorizer = (fitted[-1], fitted[0]) if isinstance(fitted, Pipeline) else (fitted, None)
+    refuse_compressed(classifier, "given other labels")
     wishes = _wishes_of(classifier.classes_, changes)
     _refuse(classifier, wishes)
     vocabulary = _vocabulary(classifier, wishes)
