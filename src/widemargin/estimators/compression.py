@@ -378,7 +378,8 @@ def _tree_certifier(model: HierarchicalClassifier, data: TrainingData) -> Callab
 def _choose(compression: _Compression, bits: int | None, max_size_mb: float | None, max_gap: float | None) -> _Trial:
     """The bits and the threshold that were asked for."""
     if max_size_mb is not None:
-        best = min((_within(compression, b, max_size_mb * BYTES_PER_MB) for b in _allowed(bits)), key=_objective)
+        first = [_within(compression, b, max_size_mb * BYTES_PER_MB) for b in _allowed(bits)]
+        best = min((_further(compression, trial, min(map(_objective, first))) for trial in first), key=_objective)
         gap = best.certificate.relative_gap
         if max_gap is not None and gap > max_gap:
             raise ValueError(
@@ -408,7 +409,7 @@ def _objective(trial: _Trial) -> float:
 
 
 def _within(compression: _Compression, bits: int, max_bytes: float) -> _Trial:
-    """The smallest objective that was found with these bits in a folder of at most this size."""
+    """The smallest threshold with these bits in a folder of at most this size."""
     fixed = compression.bytes_without_lists(bits)
     if fixed + DIGITS_BYTES > max_bytes:
         raise ValueError(
@@ -422,15 +423,20 @@ def _within(compression: _Compression, bits: int, max_bytes: float) -> _Trial:
         for digits in (0, 8, 32):
             trial = compression.trial(bits, _smallest_threshold(compression, bits, lists + left - digits))
             if compression.size(trial) <= max_bytes:
-                first = trial
-                break
-    best, n_dropped = first, compression.n_dropped(first.threshold)
+                return trial
+    return first
+
+
+def _further(compression: _Compression, first: _Trial, smallest: float) -> _Trial:
+    """The smallest objective that was found with the same bits and larger thresholds; `smallest` is known already."""
+    best = trial = first
+    n_dropped = compression.n_dropped(first.threshold)
     for share in FURTHER_DROPPED:
-        further = n_dropped + int(share * (compression.coef.nnz - n_dropped))
-        trial = compression.trial(bits, compression.threshold(further))
-        best = min(best, trial, key=_objective)
-        if _objective(trial) > _objective(best) * (1.0 + CLEARLY_WORSE):
+        if _objective(trial) > min(smallest, _objective(best)) * (1.0 + CLEARLY_WORSE):
             break
+        further = n_dropped + int(share * (compression.coef.nnz - n_dropped))
+        trial = compression.trial(first.bits, compression.threshold(further))
+        best = min(best, trial, key=_objective)
     return best
 
 

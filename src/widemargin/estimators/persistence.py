@@ -659,6 +659,7 @@ def restore_weights(model: Any, state: ModelState, shape: tuple[int, int]) -> No
     for name in ("threshold", "primal_before"):
         if isinstance(stored[name], bool) or not isinstance(stored[name], int | float):
             raise ValueError(f"{name} of the compression must be a number; got {stored[name]!r:.50}")
+        stored[name] = float(stored[name])
     model.coef_, model.compression_ = coef, stored
     if COMPRESSED_ERRORS in state.arrays:
         errors = checked_matrix(state.arrays[COMPRESSED_ERRORS], COMPRESSED_ERRORS, (shape[0], 2))
