@@ -197,7 +197,7 @@ def test_describe_reads_the_manifest_only(tmp_path, make_state):
     assert about["kind"] == "OneVsAllClassifier"
     assert about["params"] == make_state().params
     assert about["arrays"] == {"coef": [3, 7], "intercept": [3]}
-    assert (about["n_labels"], about["size_bytes"], about["format_version"]) == (3, size, 3)
+    assert (about["n_labels"], about["size_bytes"], about["format_version"]) == (3, size, 4)
 
 
 def test_a_stored_model_of_format_version_1_is_read():

@@ -45,6 +45,7 @@ from widemargin.estimators.update import (
     old_rows_of,
     opened,
     places_of,
+    refuse_compressed,
     with_vectorizer,
 )
 from widemargin.exceptions import WidemarginError
@@ -183,6 +184,7 @@ def change_labels(
     """
     cpu = time.process_time()
     fitted, classifier, vectorizer, folder, target, manifest = opened(model, out)
+    refuse_compressed(classifier, "given other labels")
     wishes = _wishes_of(classifier.classes_, changes)
     _refuse(classifier, wishes)
     vocabulary = _vocabulary(classifier, wishes)

@@ -82,16 +82,9 @@ from widemargin.parallel.work_folder import WorkFolder
 from widemargin.solvers.limits import TimeLimit
 
 __all__ = [
-    "OldRows",
-    "Update",
-    "has_index",
-    "manifest_of",
-    "old_rows_of",
-    "opened",
-    "places_of",
-    "update",
-    "with_vectorizer",
-]
+    "OldRows", "Update", "has_index", "manifest_of", "old_rows_of", "opened", "places_of", "precision_of",
+    "refuse_compressed", "update", "with_vectorizer",
+]  # fmt: skip
 
 FACTS = "update.json"  # in the folder of an unfinished update: its `Update`, once all labels are solved
 PLACES = (1, 3, 5)  # of P@k on test rows
@@ -362,7 +355,7 @@ def update(
         )
         if dry_run:
             return with_vectorizer(new, fitted, None if vectorizer is None else fitted[0])
-        precision = {} if test is None else _precision(with_vectorizer(new, fitted, vectorizer), test)
+        precision = {} if test is None else precision_of(with_vectorizer(new, fitted, vectorizer), test)
         new.update_ = replace(new.update_, cpu_s=time.process_time() - cpu, precision=precision)
         new.updates_ = [*getattr(classifier, "updates_", []), new.update_.to_dict()]
         if record is not None and target is not None:
@@ -404,6 +397,15 @@ def opened(model: Any, out: str | os.PathLike[str] | None, *, writes: bool = Tru
         check_savable(fitted)
     classifier, vectorizer = (fitted[-1], fitted[0]) if isinstance(fitted, Pipeline) else (fitted, None)
     return Opened(fitted, classifier, vectorizer, folder, target, manifest)
+
+
+def refuse_compressed(model: Any, changed: str) -> None:
+    """An error for a model without its full weights."""
+    if hasattr(model, "compression_"):
+        raise WidemarginError(
+            f"a compressed model cannot be {changed}, because it does not have its full weights; change the model that "
+            "it was made from, and compress it again"
+        )
 
 
 def _request(X: Any, y: Any, sample_weight: Any, *others: Any) -> str:
@@ -451,7 +453,7 @@ def with_vectorizer(classifier: Any, fitted: Any, vectorizer: Any) -> Any:
     return type(fitted)([(first, vectorizer), (last, classifier)])
 
 
-def _precision(model: Any, test: tuple[Any, Any]) -> dict[int, float]:
+def precision_of(model: Any, test: tuple[Any, Any]) -> dict[int, float]:
     """P@1, P@3 and P@5 on labelled rows, as far as there are labels."""
     X, y = test
     classifier = model[-1] if isinstance(model, Pipeline) else model
