@@ -98,6 +98,8 @@ def refused(folder, *arguments):
         (["update", "model", "data.txt", "-o", "model/new"], "model/new", "model"),
         (["update", "model", "data.txt", "--rows", "data.store", "-o", "data.store/m"], "data.store/m", "data.store"),
         (["update", "model", "data.txt", "--remove", "tree.tsv", "-o", "tree.tsv"], "tree.tsv", "tree.tsv"),
+        (["compress", "model", "-o", "model/small"], "model/small", "model"),
+        (["compress", "model", "--rows", "data.store", "-o", "data.store/m"], "data.store/m", "data.store"),
         (["labels", "model", "drop", "red", "-o", "model/new"], "model/new", "model"),
         (["labels", "model", "--changes", "tree.tsv", "-o", "tree.tsv"], "tree.tsv", "tree.tsv"),
     ],
@@ -113,7 +115,7 @@ def test_every_command_with_an_output_is_covered():
     """Every command with an output needs a case above."""
     callbacks = {command.callback.__name__: command.callback for command in make_app().registered_commands}
     with_output = {n for n, call in callbacks.items() if {"out", "target"} & set(inspect.signature(call).parameters)}
-    read = {"predict", "report", "convert", "train", "path", "update", "labels"}
+    read = {"predict", "report", "convert", "train", "path", "update", "labels", "compress"}
     assert with_output == read | {"demo"}  # which reads no file
 
 

@@ -84,7 +84,7 @@ def test_weights_of_samples_and_classes_count(tmp_path):
     np.testing.assert_allclose(
         compressed_certificate.objectives(tmp_path, X[twice], sp.csr_array(Y)[twice]), small.label_bounds_[:, 0]
     )
-    with pytest.raises(WidemarginError, match="over these rows the model has the objective"):
+    with pytest.raises(WidemarginError, match="the model was trained on other rows"):
         weighted.compress(bits=8, rows=(X, Y))
 
 

@@ -296,6 +296,7 @@ def update(
     """
     cpu = time.process_time()
     fitted, classifier, vectorizer, folder, target, manifest = opened(model, out, writes=not dry_run)
+    refuse_compressed(classifier, "updated")
     if target is None:
         for_folders = {"executor": executor, "shard_size": shard_size, "memory_limit_mb": memory_limit_mb}
         given = [name for name, value in (for_folders | {"restart": restart or None}).items() if value is not None]
