@@ -30,6 +30,7 @@ import widemargin.model_io.state
 from widemargin.data.training_rows import write_segment
 from widemargin.exceptions import ModelFormatError
 from widemargin.model_io import ModelState, describe_model, write_model
+from widemargin.problems.compressed import LABELS_PER_BLOCK, CompressedWeights
 from widemargin.problems.scores import LinearScorer
 
 CORPUS = Path(__file__).parent / "corpus" / "model_loader"
@@ -39,10 +40,18 @@ MOST_DAMAGES = 4
 def valid_model() -> Files:
     """The files of a small model that uses all parts of the format, without its store of rows, which nobody opens."""
     coef = sp.csr_array(np.array([[1.0, 0.0, 2.0], [0.0, 3.0, 0.0], [0.0, 0.0, 0.0]], dtype=np.float32))
+    weights = CompressedWeights.of(coef, bits=8)
+    lists = {f"compressed_{name}": getattr(weights, name) for name in CompressedWeights.ARRAYS}
     state = ModelState(
         "OneVsAllClassifier",
         {"C": 1.0, "class_weight": {0: 2.0}, "shape": (1, 2), "tol": float("inf")},
-        {"coef": coef, "intercept": np.array([0.5, -0.5, 0.0]), "dense": np.ones((2, 3)), "none": np.empty((0, 2))},
+        {
+            "coef": coef,
+            "intercept": np.array([0.5, -0.5, 0.0]),
+            "dense": np.ones((2, 3)),
+            "none": np.empty((0, 2)),
+            **lists,
+        },
         labels=["a", "b", 3],
         feature_names=["x", "y", "z"],
         certificate={"primal": 1.0, "dual": 0.5},
@@ -94,6 +103,7 @@ def check_state(state: ModelState, verified: bool) -> None:
             array.check_format(full_check=True)
         if verified:
             assert np.isfinite(array.data if sp.issparse(array) else np.asarray(array)).all()
+    check_lists(state, verified)
     coef = state.arrays.get("coef")
     if coef is None or coef.ndim != 2 or coef.shape[1] > 10**6:
         return
@@ -101,6 +111,24 @@ def check_state(state: ModelState, verified: bool) -> None:
         LinearScorer(coef).top_k(np.ones((1, coef.shape[1])), 2)
     except ValueError:
         assert not verified  # without `verify` an index may be out of range; the scorer reports it
+
+
+def check_lists(state: ModelState, verified: bool) -> None:
+    """Check that compressed weights are refused or scored; labels are read only with `verify`."""
+    arrays = {name: state.arrays.get(f"compressed_{name}") for name in CompressedWeights.ARRAYS}
+    if not all(isinstance(array, np.ndarray) for array in arrays.values()) or arrays["starts"].ndim != 3:
+        return
+    weights = CompressedWeights(**arrays, labels_per_block=LABELS_PER_BLOCK)
+    shape = len(arrays["scale"]) if arrays["scale"].ndim else 0, arrays["starts"].shape[1] - 1
+    if shape[0] > 10**6 or not 0 <= shape[1] <= 10**6:
+        return
+    try:
+        weights.check(shape, labels=verified)
+        LinearScorer(weights).top_k(np.ones((1, shape[1])), 2)
+        if verified:
+            weights.tocsr()
+    except ValueError:
+        return
 
 
 def run_case(files: Files, folder: Path) -> str:

@@ -32,6 +32,7 @@ from widemargin.cli.inspect import summarize, table_rows
 from widemargin.data.training_rows import Segment, TrainingRows
 from widemargin.exceptions import ModelFormatError, WidemarginError
 from widemargin.model_io import write_model
+from widemargin.problems.compressed import CompressedWeights
 
 CORPUS = Path(__file__).parent / "corpus" / "models"
 MOST_DAMAGES = 3
@@ -62,6 +63,10 @@ def fitted_models() -> dict[str, object]:
         "one-vs-all classes": named,
         "one-vs-all two": OneVsAllClassifier(normalize=True).fit(X, two),
         "one-vs-all float32": OneVsAllClassifier(init="zero").fit(X.astype(np.float32), y),
+        "compressed sets": compressed(OneVsAllClassifier(prune=0.1, rank_scale=0.3), sp.csr_array(X), sets, bits=8),
+        "compressed classes": compressed(OneVsAllClassifier(), X, y, bits=16),
+        "compressed two": compressed(OneVsAllClassifier(normalize=True), X, two, bits=8),
+        "compressed top-k": compressed(TopKClassifier(), X, few, bits=16),
         "top-k": TopKClassifier(k=2).fit(X, y),
         "top-k two": TopKClassifier().fit(X, two),
         "top-k rbf": TopKClassifier(k=2, kernel="rbf").fit(X, few),
@@ -94,6 +99,11 @@ def fitted_models() -> dict[str, object]:
         "tree flat": HierarchicalClassifier(TREE, method="flat").fit(X, y),
         "tree averaging": HierarchicalClassifier(TREE, solver="dual-averaging", tol=0.5, C=0.01).fit(X, y),
     }
+
+
+def compressed(estimator, X, y, bits):
+    """A compressed model with exact bounds."""
+    return estimator.fit(X, y).compress(bits=bits, rows=(X, y), keep_exact_bounds=True)
 
 
 def with_rows(model):
@@ -211,7 +221,10 @@ def moderate(model) -> bool:
     """Whether all weights of a linear model are small enough that sums cannot overflow."""
     if not isinstance(model, OneVsAllClassifier | TopKClassifier) or not hasattr(model, "coef_"):
         return False
-    weights = model.coef_.data if sp.issparse(model.coef_) else model.coef_
+    if isinstance(model.coef_, CompressedWeights):
+        weights = model.coef_.scale.astype(np.float64) * 2.0**15 * getattr(model, "label_scale_", 1.0)
+    else:
+        weights = model.coef_.data if sp.issparse(model.coef_) else model.coef_
     return all(np.abs(part).max(initial=0) < LARGE for part in (weights, model.intercept_))
 
 

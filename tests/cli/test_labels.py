@@ -57,6 +57,17 @@ def test_numbers_are_names_of_numbered_labels(folder):
     assert_refused(["labels", "plain", "rename", "0", "oak"], "of another type")
 
 
+def test_rows_can_be_given_to_a_model_that_does_not_record_them(folder):
+    Path("rows.txt").write_text("1\n5\n")
+    add = ["labels", "plain", "add", "7", "--rows-with", "rows.txt"]
+    assert_refused(add, "which the model does not record")
+    done = json.loads(invoke(*add, "--rows", "train.txt", "--json").stdout)
+    assert (done["added"], done["labels"]) == (1, 4)
+    assert load("plain").label_counts_[3] == 2
+    write_xmc("other.txt", sp.csr_array(np.ones((40, 6))), sp.csr_array(np.ones((40, 4), dtype=np.int8)))
+    assert_refused([*add[:3], "8", *add[4:], "--rows", "other.txt"], "with other labels than")
+
+
 def test_many_changes_come_from_a_file(folder):
     Path("changes.tsv").write_text("rename\tash\telm\nrename\telm\tash\n\nadd\tyew\tr2\tr3\n")
     done = json.loads(invoke("labels", "named", "--changes", "changes.tsv", "--json").stdout)

@@ -18,7 +18,7 @@ from widemargin import (
     train,
     update,
 )
-from widemargin.estimators import label_changes
+from widemargin.estimators import update as updates
 from widemargin.exceptions import DataFormatError, WidemarginError
 from widemargin.parallel.work_folder import WorkFolder
 
@@ -281,7 +281,7 @@ def test_a_model_that_changed_in_the_meantime_is_left(model, tmp_path, monkeypat
         save(change_labels(model, [("drop", "oak")]), folder)
         return old
 
-    monkeypatch.setattr(label_changes, "load", load_slowly)
+    monkeypatch.setattr(updates, "load", load_slowly)
     with pytest.raises(WidemarginError, match="changed in the meantime"):
         change_labels(tmp_path, [("drop", "elm")])
     assert load(tmp_path).classes_.tolist() == ["ash", "elm", "fir"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ import scipy.sparse as sp
 from sklearn.exceptions import NotFittedError
 from sklearn.svm import LinearSVC
 
-from widemargin import OneVsAllClassifier, load, save
+from widemargin import OneVsAllClassifier, load, save, update
 from widemargin.exceptions import ModelFormatError, NotSavableError
 
 rng = np.random.default_rng(0)
@@ -130,3 +131,20 @@ def test_a_stored_model_of_format_version_2_is_read():
     np.testing.assert_allclose(model.label_scale_, [0.944858, 0.923679, 0.859690], atol=1e-6)
     assert model.decision_.threshold == -0.09107039514115339
     assert model.predict_sets(np.eye(4)) == [{"cat"}, {"Hündchen"}, {"owl"}, {"Hündchen"}]
+
+
+def test_a_stored_model_of_format_version_3_is_read_and_can_be_updated(tmp_path):
+    stored = Path(__file__).parents[1] / "data_files" / "one-vs-all-model-v3"
+    assert json.loads((stored / "model.json").read_text())["format_version"] == 3
+    folder = shutil.copytree(stored, tmp_path / "model")
+    model = load(folder)
+    assert (model.C, model.rank_scale_, model.kind_, model.version_) == (0.5, 0.25, "multilabel", 2)
+    assert model.classes_.tolist() == ["Hündchen", "cat", "owl"]
+    assert model.feature_names_.tolist() == ["fur", "bark", "wing", "weight"]
+    np.testing.assert_allclose(model.coef_.toarray()[:, 0], [-0.394847, 0.151239, -0.034198], atol=1e-6)
+    np.testing.assert_allclose(model.label_scale_, [0.924653, 1.217801, 1.547496], atol=1e-6)
+    assert model.decision_.threshold == -0.295787793753312
+    np.testing.assert_allclose(model.label_bounds_[:, 0], [7.597445, 10.181632, 10.379273], atol=1e-6)
+    assert (model.rows_.n_rows, model.duals_.shape) == (23, (3, 24))
+    assert model.predict_sets(np.eye(4))[:2] == [{"cat", "owl"}, {"Hündchen", "owl"}]
+    assert update(folder, remove=["row 5"]).rows_.n_rows == 22

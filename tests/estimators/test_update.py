@@ -22,6 +22,7 @@ from widemargin.solvers.result import Status
 N_PROBLEMS, N_QUICK = 200, 40
 SEEDS = [pytest.param(seed, marks=() if seed < N_QUICK else pytest.mark.slow) for seed in range(N_PROBLEMS)]
 ACCURACY = 1e-7  # of Clarabel, relative
+CLEARLY = 0.5  # of the tolerance: a gap this small must be recognised, whatever the forecast
 NEAR = 1e-4  # a slack this close to zero may count as either
 KINDS = ("multilabel", "indicator", "multiclass", "binary")
 WEIGHTS = (None, None, None, None, "dict", "dict", "balanced", "propensity")
@@ -56,6 +57,7 @@ class Case:
     final: Data
     added: Data
     removed: Data
+    stay: np.ndarray
     intercept: str
     exact_outcome: bool
 
@@ -93,6 +95,21 @@ class Case:
     def weights(self, label):
         row = self.new.coef_[[label]]
         return (row.toarray() if sp.issparse(row) else row)[0].astype(np.float64), float(self.new.intercept_[label])
+
+    def dual_value(self, label, alpha):
+        """D(α) on the final rows by its definition, with Σ α y = 0 restored by scaling the heavier side."""
+        cost, y = self.costs(self.final, self.names[label])
+        assert (alpha >= 0).all()
+        assert not alpha[cost == 0].any()
+        if self.intercept == "free":
+            sides = alpha[y].sum(), alpha[~y].sum()
+            for side, total in zip((y, ~y), sides, strict=True):
+                alpha[side] *= min(sides) / total if total > 0 else 0.0
+        v = (alpha * np.where(y, 1.0, -1.0)) @ self.rows(self.final)
+        value = alpha.sum() - (alpha[cost > 0] ** 2 / (4 * cost[cost > 0])).sum() - 0.5 * v @ v
+        if self.intercept == "regularised":
+            value -= 0.5 * (alpha[y].sum() - alpha[~y].sum()) ** 2
+        return max(0.0, value)
 
     def slacks(self, data, label):
         """1 − y s of rows for the stored weights of an output, where the row costs something."""
@@ -181,7 +198,7 @@ def random_case(seed):
     )
     stay = np.setdiff1d(np.arange(n), removed_rows)
     exact = not hasattr(old, "duals_") and estimator.prune == 0.0
-    return Case(old, new, before, before[stay] + added, added, before[removed_rows], intercept, exact)
+    return Case(old, new, before, before[stay] + added, added, before[removed_rows], stay, intercept, exact)
 
 
 def old_number(case, label):
@@ -279,31 +296,59 @@ def expected_outcomes(case, label, model, place):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_kept_dual_variables_give_the_lower_bounds(seed):
-    """D(α) by its definition, with Σ α y = 0 restored by scaling; an old bound that is better stays."""
+    """D(α) of the stored dual variables; an old bound that is better stays."""
     case = random_case(seed)
+    assert hasattr(case.new, "duals_") == hasattr(case.old, "duals_")
     if not hasattr(case.new, "duals_"):
-        assert not hasattr(case.old, "duals_") or (case.final.weight == 0).any() or case.new.loss == "logistic"
         return
-    X = case.rows(case.final)
-    for label, name in enumerate(case.names):
-        cost, y = case.costs(case.final, name)
-        alpha = case.new.duals_[[label]].toarray()[0].astype(np.float64)
-        assert (alpha >= 0).all()
-        assert not alpha[cost == 0].any()
-        if case.intercept == "free":
-            sides = alpha[y].sum(), alpha[~y].sum()
-            for side, total in zip((y, ~y), sides, strict=True):
-                alpha[side] *= min(sides) / total if total > 0 else 0.0
-        v = (alpha * np.where(y, 1.0, -1.0)) @ X
-        value = alpha.sum() - (alpha[cost > 0] ** 2 / (4 * cost[cost > 0])).sum() - 0.5 * v @ v
-        if case.intercept == "regularised":
-            value -= 0.5 * (alpha[y].sum() - alpha[~y].sum()) ** 2
+    for label in range(len(case.names)):
+        value = case.dual_value(label, case.new.duals_[[label]].toarray()[0].astype(np.float64))
         primal, dual = case.new.label_bounds_[label, :2]
         # The bound of a solved label was computed before α was rounded to float32.
         assert value <= dual + 1e-6 * primal
         if case.new.update_.outcome[label] == "kept" and len(case.removed.labels):
-            reached = dual == pytest.approx(max(0.0, value), rel=1e-6, abs=1e-9 * primal)
+            reached = dual == pytest.approx(value, rel=1e-6, abs=1e-9 * primal)
             assert reached or dual == case.old.label_bounds_[old_number(case, label), 1]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_no_lower_bound_is_worse_than_that_of_the_old_dual_variables(seed):
+    """To drop the dual variables of removed rows is the least that an update can do."""
+    case = random_case(seed)
+    if not hasattr(case.old, "duals_"):
+        return
+    for label in np.flatnonzero(case.new.update_.outcome != "new"):
+        place = old_number(case, label)
+        alpha = np.zeros(len(case.final.labels))
+        alpha[: len(case.stay)] = case.old.duals_[[place]].toarray()[0][case.stay]
+        value = case.dual_value(label, alpha)
+        w, b = np.asarray(sp.csr_array(case.old.coef_[[place]]).toarray()[0], float), float(case.old.intercept_[place])
+        changes = [
+            label_objective(case.rows(data), y, cost, case.new.loss, case.intercept, w, b)
+            for data in (case.final, case.before)
+            for cost, y in (case.costs(data, case.names[label]),)
+        ]
+        before_pruning = case.old.label_bounds_[place, 3] + changes[0] - changes[1]
+        if case.new.update_.outcome[label] in ("untouched", "kept"):
+            primal, dual = case.new.label_bounds_[label, :2]
+            assert dual >= min(value, primal) - 1e-6 * primal
+        elif case.new.class_weight not in ("balanced", "propensity"):
+            assert before_pruning - value > CLEARLY * case.new.gap_tol * before_pruning
+
+
+def test_a_new_row_gets_the_dual_variable_that_raises_the_bound_most():
+    """One row, no intercept: D gains c ξ² / (1 + 2c‖x‖²), and the gap only what is left of c ξ²."""
+    rng = np.random.default_rng(7)
+    X, y, x = rng.normal(size=(60, 5)), rng.random((60, 1)) < 0.5, np.full((1, 5), 0.3)
+    model = OneVsAllClassifier(C=0.05, fit_intercept=False, gap_tol=1e-3, tol=1e-6)
+    model._fit_checked(training_data(model, X, y.astype(int), None), keep_duals=True)
+    w, C = model.coef_[0].astype(np.float64), model.C
+    primal, dual = model.label_bounds_[0, :2]
+    slack, gain = 1.0 - w @ x[0], C * (1.0 - w @ x[0]) ** 2 / (1.0 + 2.0 * C * (x[0] @ x[0]))
+    assert C * slack**2 > 1.5 * model.gap_tol * primal  # the old bound would not be enough
+    new = update(model, x, np.array([[1]]), rows=(X, y.astype(int)))
+    assert new.update_.counts["kept"] == 1
+    assert new.label_bounds_[0, 1] == pytest.approx(dual + gain, rel=1e-6)
 
 
 def outcomes_of_random_cases(n_problems):
@@ -371,6 +416,40 @@ def test_new_rows_of_weight_zero_change_nothing():
     new = update(model, ROWS[:1], [{1}], rows=(ROWS, SETS), sample_weight=[0.0])
     np.testing.assert_array_equal(new.label_bounds_, model.label_bounds_)
     assert new.update_.counts["untouched"] == 3
+
+
+def test_dual_variables_survive_rows_of_weight_zero():
+    weight = np.ones(40)
+    weight[3] = 0.0
+    model = OneVsAllClassifier()
+    model._fit_checked(training_data(model, ROWS, SETS, weight), keep_duals=True)
+    rows = (ROWS, SETS, weight)
+    new = update(model, ROWS[:2], SETS[:2], rows=rows, remove=[5], sample_weight=[0.0, 1.0])
+    stay = np.append(np.setdiff1d(np.arange(40), 5), [0, 1])
+    refit = OneVsAllClassifier()
+    again = training_data(refit, ROWS[stay], [SETS[row] for row in stay], np.append(weight[stay[:-2]], [0.0, 1.0]))
+    refit._fit_checked(again, keep_duals=True)
+    assert model.duals_.shape == (3, 40)
+    assert new.duals_.shape == (3, 41)
+    np.testing.assert_allclose(new.duals_.toarray(), refit.duals_.toarray(), atol=0.02)
+    assert not new.duals_[:, [3, 39]].toarray().any()
+
+
+@pytest.mark.parametrize("what", ["rows", "weights", "labels of rows"])
+def test_old_rows_that_are_not_those_of_the_model_are_an_error(what):
+    weight = np.linspace(0.5, 2.0, 40)
+    model = OneVsAllClassifier(normalize=True, class_weight="balanced").fit(ROWS, SETS, sample_weight=weight)
+    update(model, remove=[0], rows=(ROWS, SETS, weight))
+    rows, sets = ROWS.copy(), list(SETS)
+    if what == "rows":
+        rows[[1, 2]] = rows[[2, 1]]
+    elif what == "weights":
+        weight = weight[::-1]
+    else:
+        sets[1], sets[2] = sets[2], sets[1]
+    assert SETS[1] != SETS[2]
+    with pytest.raises(WidemarginError, match="the model was trained on other rows: on those given, the objective of"):
+        update(model, remove=[0], rows=(rows, sets, weight))
 
 
 @pytest.mark.parametrize("weights", [[1.0], [1.0] * 39 + [-1.0], [1.0] * 39 + [np.nan], [[1.0]] * 40], ids=str)

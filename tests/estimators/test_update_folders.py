@@ -494,6 +494,32 @@ def test_an_update_that_was_killed_after_its_last_step_is_not_repeated(kept, for
     )
 
 
+def test_an_update_that_was_killed_while_its_folder_was_removed_is_not_repeated(tmp_path, form, monkeypatch):
+    """Rows without ids: nothing else would tell that they are there already."""
+    model = tmp_path / "model"
+    train(OneVsAllClassifier(), (form(X[OLD]), SETS[OLD]), model, keep_rows=True)
+    n_removed = 0
+
+    def killed(self, path):
+        nonlocal n_removed
+        if path == self.path:
+            raise KeyboardInterrupt
+        n_removed += 1
+        remove(self, path)
+
+    remove = WorkFolder._remove_path
+    with monkeypatch.context() as patch:
+        patch.setattr(WorkFolder, "_remove_path", killed)
+        patch.setattr(WorkFolder, "_remove_if_useless", lambda *arguments: None)
+        with pytest.raises(KeyboardInterrupt):
+            update(model, form(X[ADDED]), SETS[ADDED])
+    assert n_removed > 0
+    assert WorkFolder.unfinished(model)["n_finished"] == 0
+    again = update(model, form(X[ADDED]), SETS[ADDED])
+    assert (again.version_, again.rows_.n_rows) == (2, len(SETS[OLD]) + len(SETS[ADDED]))
+    assert not (model / WORK_FOLDER).exists()
+
+
 def test_another_update_after_one_that_was_killed_after_its_last_step(kept, monkeypatch):
     killed_after_the_last_step(monkeypatch, kept, remove=["r1"])
     assert update(kept, remove=["r2"]).version_ == 3

@@ -160,8 +160,8 @@ DAMAGES = {
         "key 'format' is repeated",
     ),
     "future version": (
-        set_field("format_version", 4),
-        "format version 4, but this release reads versions 1, 2 and 3; load it",
+        set_field("format_version", 5),
+        "format version 5, but this release reads versions 1, 2, 3 and 4; load it",
     ),
     "version a string": (set_field("format_version", "1"), "format version '1'"),
     "version zero": (set_field("format_version", 0), "format version 0"),

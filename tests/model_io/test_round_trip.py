@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hypothesis_examples import examples
-from widemargin.exceptions import NotSavableError
+from widemargin.exceptions import ModelFormatError, NotSavableError
 from widemargin.model_io import ModelState, describe_model, read_model, write_model
 from widemargin.model_io.read import decode_value
 from widemargin.model_io.write import encode_value
@@ -79,6 +81,39 @@ def test_a_loaded_model_can_be_saved_over_itself(tmp_path, make_state, assert_sa
     write_model(tmp_path, loaded)
     assert contents(tmp_path) == before
     assert_same_state(loaded, state)
+
+
+def test_mapped_files_stay_when_a_model_is_saved_into_its_own_folder(tmp_path):
+    weights = np.arange(12.0).reshape(4, 3)
+    write_model(
+        tmp_path, ModelState("OneVsAllClassifier", {}, {"coef": sp.csr_array(weights), "intercept": weights[0]})
+    )
+    before = {entry.name: entry.inode() for entry in os.scandir(tmp_path) if entry.name.endswith(".npy")}
+    state = read_model(tmp_path)
+    write_model(tmp_path, replace(state, params={"C": 2.0}))
+    assert {entry.name: entry.inode() for entry in os.scandir(tmp_path) if entry.name.endswith(".npy")} == before
+    assert read_model(tmp_path).params == {"C": 2.0}
+
+
+def test_parts_and_views_of_mapped_files_are_written(tmp_path):
+    weights = np.arange(12.0).reshape(4, 3)
+    write_model(tmp_path, ModelState("OneVsAllClassifier", {}, {"coef": weights, "scale": weights[0]}))
+    state = read_model(tmp_path)
+    coef, scale = state.arrays["coef"], state.arrays["scale"]
+    for changed in (coef[1:], coef[::-1], coef.reshape(3, 4), coef.view(np.int64), np.asfortranarray(coef)):
+        write_model(tmp_path, replace(state, arrays={"coef": changed, "scale": coef[0]}))
+        found = read_model(tmp_path).arrays
+        np.testing.assert_array_equal(found["coef"], changed)
+        np.testing.assert_array_equal(found["scale"], scale)
+
+
+def test_a_damaged_file_is_not_given_a_new_hash(tmp_path):
+    write_model(tmp_path, ModelState("OneVsAllClassifier", {}, {"coef": np.arange(100.0)}))
+    (file,) = tmp_path.glob("coef-*.npy")
+    file.write_bytes(file.read_bytes()[:-1] + b"x")
+    write_model(tmp_path, read_model(tmp_path, verify=False))
+    with pytest.raises(ModelFormatError, match="SHA-256"):
+        read_model(tmp_path)
 
 
 @pytest.mark.parametrize("labels", [["a", "b"], [3, 1, 2], [0.5, 1.5], [True, False], list(np.array(["x", "y"])), []])
@@ -162,7 +197,7 @@ def test_describe_reads_the_manifest_only(tmp_path, make_state):
     assert about["kind"] == "OneVsAllClassifier"
     assert about["params"] == make_state().params
     assert about["arrays"] == {"coef": [3, 7], "intercept": [3]}
-    assert (about["n_labels"], about["size_bytes"], about["format_version"]) == (3, size, 3)
+    assert (about["n_labels"], about["size_bytes"], about["format_version"]) == (3, size, 4)
 
 
 def test_a_stored_model_of_format_version_1_is_read():

@@ -35,7 +35,9 @@ def decode(weights, n_labels, n_features):
 def quantise(row, bits, threshold, float32):
     """A label's weights, rounded to whole multiples of its scale."""
     most = 2 ** (bits - 1) - 1
-    scale = float(float32(max(map(abs, row), default=0.0) / most))
+    mantissa, exponent = math.frexp(max(map(abs, row), default=0.0) / most)
+    digits = 24 - (bits - 1)  # of the scale, so that its products with q fit in float32
+    scale = float(float32(math.ldexp(math.ceil(math.ldexp(mantissa, digits)), exponent - digits)))
     rounded = []
     for weight in row:
         ratio = weight / scale if scale > 0.0 else 0.0

@@ -29,12 +29,21 @@ def run(given: Given) -> None:
     model.n_jobs = given.jobs
     ks = None if given.k is None else depths_within(given.k, len(model.classes_), given=True)
     dataset = inputs.load_for_model(opened, given)
-    values = measure(model, dataset, ks, A=given.propensity_a, B=given.propensity_b)
+    values = measure(model, dataset, ks, A=given.propensity_a, B=given.propensity_b) | _proven(model, dataset, ks)
     n_rows = int(dataset.X.shape[0])
     if given.json:
         console.print_json({"rows": n_rows} | values)
     else:
         console.print_table(f"{given.model} on {n_rows:,} rows of {given.data}", table_rows(values))
+
+
+def _proven(model: Any, dataset: Dataset, ks: list[int] | None) -> dict[str, Any]:
+    """Shares of the lists of a compressed model that are proven to be those of the full model, if it has bounds."""
+    if not hasattr(model, "compression_errors_"):
+        return {}
+    k = max(ks or depths_within(DEPTHS, len(model.classes_), given=False))
+    top = model.predict_topk(dataset.X, k)
+    return {"proven": {"k": k, "set": float(top.proven_set.mean()), "order": float(top.proven_order.mean())}}
 
 
 def depths_within(ks: list[int], n_labels: int, *, given: bool) -> list[int]:
@@ -146,7 +155,10 @@ def table_rows(values: dict[str, Any]) -> list[tuple[str, str]]:
     rows: list[tuple[str, str]] = []
     for name, value in values.items():
         title = TITLES.get(name, name.replace("_", " "))
-        if name == "top_k_accuracy":
+        if name == "proven":
+            rows.append((f"top {value['k']} proven as a set", f"{value['set']:.4f}"))
+            rows.append((f"top {value['k']} proven in order", f"{value['order']:.4f}"))
+        elif name == "top_k_accuracy":
             rows += [(f"top-{k} accuracy", f"{number:.4f}") for k, number in value.items()]
         elif name == "error_by_level":
             rows += [(f"error at level {level}", f"{number:.4f}") for level, number in value.items()]

@@ -18,9 +18,10 @@ from widemargin.labels.taxonomy import Taxonomy
 from widemargin.model_io import describe_model, folder_size
 from widemargin.model_io.state import MANIFEST
 from widemargin.parallel.work_folder import WorkFolder
+from widemargin.problems.compressed import CompressedWeights
 from widemargin.problems.tree_factor import TreeWeights
 
-__all__ = ["print_choice", "run"]
+__all__ = ["compression_text", "print_choice", "run"]
 
 MOST_UPDATES = 10  # shown, the latest ones
 MOST_STORES = 3
@@ -148,6 +149,7 @@ def summarize(model: Any, model_folder: Path) -> dict[str, Any]:
         **_rows_facts(model),
         "labels": len(model.classes_),
         "stored_weights": model._n_weights(),
+        **_compression_facts(model),
         "C": model.C_,
         **({"rank_scale": model.rank_scale_} if hasattr(model, "rank_scale_") else {}),
         **({"decision": model.decision_.describe()} if hasattr(model, "decision_") else {}),
@@ -178,6 +180,7 @@ def table_rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
         *([("training rows", _rows_text(summary["training_rows"]))] if "training_rows" in summary else []),
         ("labels", f"{summary['labels']:,}"),
         ("stored weights", f"{summary['stored_weights']:,} ({share:,.0f} per label)"),
+        *([("compression", compression_text(summary))] if "compression" in summary else []),
         *([("C", f"{summary['C']:.4g}")] if summary["parameters"]["C"] == AUTO else []),
         *([("rank scale", f"{summary['rank_scale']:g}")] if has_scale else []),
         *([("decision rule", summary["decision"])] if "decision" in summary else []),
@@ -194,6 +197,25 @@ def table_rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
     if "unfinished" in summary:
         rows.append(("unfinished training", _unfinished_text(summary["unfinished"])))
     return rows
+
+
+def _compression_facts(model: Any) -> dict[str, Any]:
+    """How a compressed model was made, and what it was before."""
+    if not hasattr(model, "compression_"):
+        return {}
+    return {"compression": model.compression_ | {"exact_bounds": hasattr(model, "compression_errors_")}}
+
+
+def compression_text(summary: dict[str, Any]) -> str:
+    """The compression in one line; `bytes` of the summary is the size of the folder."""
+    facts, primal = summary["compression"], summary["certificate"]["primal"]
+    pruned = f", weights below {facts['threshold']:.4g} dropped" if facts["threshold"] else ""
+    increase = primal / facts["primal_before"] - 1.0 if facts["primal_before"] else 0.0
+    return (
+        f"{facts['bits']} bits{pruned}; {console.size_text(facts['bytes_before'])} before, "
+        f"{console.size_text(summary['bytes'])} now; objective {increase:+.2e}"
+        + ("; with exact bounds" if facts["exact_bounds"] else "")
+    )
 
 
 def _version_text(version: int) -> str:
@@ -289,9 +311,12 @@ def _weights_of_node(model: Any, label: str) -> Any:
     if label not in names:
         raise ValueError(f"the model has no node {label!r} below the root; its first nodes are {', '.join(names[:5])}")
     row = names.index(label)
-    if not isinstance(model.coef_, TreeWeights):
-        return model.coef_[[row]]
-    return model.coef_.row(row)[None, :]
+    return model.coef_.row(row)[None, :] if isinstance(model.coef_, TreeWeights) else _row(model.coef_, row)
+
+
+def _row(coef: Any, row: int) -> Any:
+    """The weights of one output, of shape (1, n_features)."""
+    return coef.rows([row]) if isinstance(coef, CompressedWeights) else coef[[row]]
 
 
 def _weights_of_label(model: Any, label: str) -> Any:
@@ -299,7 +324,7 @@ def _weights_of_label(model: Any, label: str) -> Any:
     names = [str(name) for name in model.classes_.tolist()]
     if label not in names:
         raise ValueError(f"the model has no label {label!r}; its first labels are {', '.join(names[:5])}")
-    weights = model.coef_[[0 if model.kind_ == "binary" else names.index(label)]]
+    weights = _row(model.coef_, 0 if model.kind_ == "binary" else names.index(label))
     return -weights if model.kind_ == "binary" and names.index(label) == 0 else weights
 
 

@@ -6,12 +6,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from widemargin.cli import console
-from widemargin.cli.inputs import changed_model
+from widemargin.cli import console, inputs
 from widemargin.cli.options import Given
-from widemargin.cli.update import read_ids
+from widemargin.cli.update import labelled_rows, read_ids
+from widemargin.data.load import label_files
 from widemargin.estimators.label_changes import ACTIONS, change_labels
-from widemargin.estimators.persistence import load_classifier
 from widemargin.exceptions import DataFormatError
 from widemargin.files import read_lines
 from widemargin.model_io import check_writable, folder_size
@@ -29,14 +28,17 @@ FEWEST = {"rename": 2, "merge": 3, "drop": 1, "add": 2}  # cells after the actio
 
 def run(given: Given) -> None:
     """Read the changes, change the folder, and report."""
-    target = changed_model(given, given.changes, given.rows_with)
+    names = () if given.rows is None else label_files(given.rows)
+    target = inputs.changed_model(given, given.changes, given.rows_with, given.rows, *names)
     check_writable(target)
     wall, cpu = time.perf_counter(), time.process_time()
-    model = load_classifier(given.model, verify=False)  # `change_labels` verifies it
+    opened = inputs.open_model(given.model, verify=False)  # `change_labels` verifies it
+    model = opened.classifier
     changes = _given_change(given, model) if given.changes is None else _changes_of_file(given, model)
+    rows = None if given.rows is None else labelled_rows(opened, given, given.rows)[:2]
     with console.progress_bar("Solving") as callback:
         how = {"n_jobs": given.jobs, "restart": given.restart, "callback": callback, "report": console.print_note}
-        changed = change_labels(given.model, changes, out=given.out, **how)
+        changed = change_labels(given.model, changes, rows=rows, out=given.out, **how)
     model = changed[-1] if hasattr(changed, "steps") else changed
     done = model.updates_[-1]
     summary = {

@@ -147,6 +147,22 @@ def parse_seconds(flag: str, text: str) -> float:
     return float(match[1]) * {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}[match[2]]
 
 
+def megabytes(flag: str, text: str) -> float:
+    """A size such as 50MB, 800kB or 1.5GB in megabytes, of 10⁶ bytes."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(k|M|G)B", text.strip())
+    if match is None or float(match[1]) == 0.0:
+        raise ValueError(f"{flag} must be a size such as 50MB, 800kB or 1.5GB; got {text!r}")
+    return float(match[1]) * {"k": 1e-3, "M": 1.0, "G": 1e3}[match[2]]
+
+
+def share(flag: str, text: str) -> float:
+    """A share such as 1% or 0.01."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?(?:e-\d+)?)\s*(%?)", text.strip())
+    if match is None or float(match[1]) == 0.0:
+        raise ValueError(f"{flag} must be a share such as 1% or 0.01; got {text!r}")
+    return float(match[1]) / (100.0 if match[2] else 1.0)
+
+
 def names_between_semicolons(flag: str, text: str) -> list[str]:
     """The names of `--methods "one-vs-all; top-k, k = 1"`."""
     return [name.strip() for name in text.split(";")]
@@ -202,7 +218,7 @@ text = partial(Option, commands=TRAINING, panel=TABLE, needs="text")
 
 OPTIONS: list[Option] = [
     Option("model", "", Path, "A model folder written by widemargin train.",
-           f"{WITH_MODEL} inspect serve update labels export", ...),
+           f"{WITH_MODEL} inspect serve update labels compress export", ...),
     Option("data", "", Path, f"Rows and labels: {NUMBERS}; or {A_TABLE}.", f"{TRAINING} evaluate report", ...),
     Option("data", "", Path, f"Rows: {NUMBERS}; or {A_TABLE}. Use - for standard input.", "predict"),
     Option("data", "", Path, f"New rows and labels, in the form that the model was trained on: {NUMBERS}; or "
@@ -234,10 +250,25 @@ OPTIONS: list[Option] = [
            "merged one; drop and labels; or add, a new name and the ids of its rows.", "labels", metavar="TSV"),
     Option("out", "--out -o", Path, "Folder for the changed model.", "update labels", metavar="MODEL2",
            shown="the model is replaced"),
+    Option("out", "--out -o", Path, "Folder for the compressed model.", "compress", ..., metavar="SMALL"),
+    Option("max_size", "--max-size", str, "Largest size of the compressed model folder, such as 50MB, with all its "
+           "files. The bits and the pruning threshold that increase the objective least are chosen.", "compress",
+           metavar="SIZE", parse=megabytes),
+    Option("max_gap", "--max-gap", str, "Largest certified relative gap of the compressed model, such as 1%. Without "
+           "--max-size, the smallest folder that meets it is written.", "compress", metavar="SHARE", parse=share),
+    Option("bits", "--bits", ("8", "16"), "Bits per weight.", "compress",
+           shown="chosen; without --max-size and --max-gap, 16"),
+    Option("keep_exact_bounds", "--keep-exact-bounds", bool, "Keep bounds on the errors of the weights, so that "
+           "predict and evaluate can prove for most rows that their list is that of the full model.", "compress",
+           False),
+    Option("rows", "--rows", Path, "The rows and labels that the model was trained on, for a model that does not "
+           "record them (see train --keep-rows). The objective is computed over them.", "compress", metavar="DATA"),
+    Option("test", "--test", Path, "Labelled rows on which the precision is measured before and after.", "compress",
+           metavar="DATA"),
     Option("remove", "--remove", Path, "File with the ids of training rows to remove, one per line; if the rows have "
            "no ids, their numbers, counting from 0.", "update", metavar="FILE"),
     Option("rows", "--rows", Path, "The rows and labels that the model was trained on, for a model that does not "
-           "record them (see train --keep-rows).", "update", metavar="DATA"),
+           "record them (see train --keep-rows).", "update labels", metavar="DATA"),
     Option("extend_vocabulary", "--extend-vocabulary", bool, "Make features of the words in new texts that the model "
            "does not know; by default, they are ignored.", "update", False),
     Option("test", "--test", Path, "Labelled rows on which the precision of the updated model is measured, for the log "
@@ -400,26 +431,27 @@ OPTIONS: list[Option] = [
     Option("test_size", "--test-size", float, "Hold out this fraction of the rows, such as 0.2, and evaluate the model "
            "on them.", "train", panel=DATA, min=0.0, max=1.0),
     Option("skip_unlabelled", "--skip-unlabelled", bool, "Leave out rows without a label.",
-           f"{TRAINING} evaluate report update", False, panel=DATA),
+           f"{TRAINING} evaluate report update labels compress", False, panel=DATA),
     Option("text", "--text", str, f"Treat the data as {A_TABLE} and use these text columns, separated by commas; "
            "--labels names the label column.", TRAINING, panel=TABLE, metavar="COLUMNS", parse=columns),
     Option("text", "--text", str, "Text columns of a table, separated by commas. If DATA is not given, this is a "
            "single text to classify.", "predict", panel=TABLE, metavar="COLUMNS", shown="as in training"),
-    Option("text", "--text", str, "Text columns of a table, separated by commas.", "evaluate report update",
+    Option("text", "--text", str, "Text columns of a table, separated by commas.", "evaluate report update compress",
            panel=TABLE, metavar="COLUMNS", shown="as in training", parse=columns),
-    Option("labels", "--labels", str, "Label column of a table.", "evaluate report update", panel=TABLE,
+    Option("labels", "--labels", str, "Label column of a table.", "evaluate report update compress", panel=TABLE,
            metavar="COLUMN", shown="as in training"),
     text("id", "--id", str, "Column with an id for each row, as with --row-ids.", commands="train", metavar="COLUMN"),
     Option("id", "--id", str, "Column with an id for each new row, as with --row-ids.", "update", panel=TABLE,
            metavar="COLUMN"),
     text("label_sep", "--label-sep", str, "Separator between the labels in a cell, such as '|'; without it, each cell "
-         "contains a single label.", commands=f"{TRAINING} evaluate report update"),
+         "contains a single label.", commands=f"{TRAINING} evaluate report update compress"),
     text("delimiter", "--delimiter", str, "Separator between the cells of a CSV or TSV file.",
-         shown="comma for CSV, tab for TSV", commands=f"{TRAINING} {WITH_MODEL} update", parse=tab_or_character),
+         shown="comma for CSV, tab for TSV", parse=tab_or_character,
+         commands=f"{TRAINING} {WITH_MODEL} update compress"),
     text("quotes", "--quotes/--no-quotes", bool, "Whether cells of a CSV or TSV file may be quoted.",
-         commands=f"{TRAINING} {WITH_MODEL} update", shown="quotes"),
+         commands=f"{TRAINING} {WITH_MODEL} update compress", shown="quotes"),
     text("encoding", "--encoding", str, "Character encoding of a CSV, TSV or JSON lines file.", shown="utf-8",
-         commands=f"{TRAINING} {WITH_MODEL} update"),
+         commands=f"{TRAINING} {WITH_MODEL} update compress"),
     text("analyzer", "--analyzer", ("word", "char", "char_wb"), "Whether terms consist of words or of characters "
          "(char_wb: characters within words).", shown="word", parameter="text__analyzer"),
     text("ngrams", "--ngrams", str, "Minimum and maximum length of a term, in words or characters.", shown="1,1",
@@ -484,7 +516,7 @@ OPTIONS: list[Option] = [
     Option("connections", "--connections", int, "Maximum number of simultaneous connections; further ones are refused "
            "with status 503.", "serve", 1000, min=1),
     Option("jobs", "--jobs -j", int, "Number of threads; -1 for all cores. The results do not depend on this number.",
-           f"{TRAINING} {WITH_MODEL} serve update labels", 1, panel=RUN, parameter="n_jobs"),
+           f"{TRAINING} {WITH_MODEL} serve update labels compress", 1, panel=RUN, parameter="n_jobs"),
     Option("processes", "--processes", int, "Number of worker processes; -1 for one per core. By default, there are no "
            "worker processes.", "train compare predict update", panel=RUN),
     Option("scheduler", "--scheduler", str, "Address, such as tcp://host:8786, of a Dask scheduler whose "
@@ -501,7 +533,7 @@ OPTIONS: list[Option] = [
     Option("restart", "--restart", bool, "Discard an unfinished training run or update in the folder and start over.",
            "train update labels", False, panel=RUN),
     Option("json", "--json", bool, "Print one JSON object instead of tables.",
-           f"{TRAINING} evaluate inspect report convert demo update labels export", False),
+           f"{TRAINING} evaluate inspect report convert demo update labels compress export", False),
     Option("json", "--json", bool, "Print one JSON object per row, as with --format jsonl.", "predict", False),
 ]  # fmt: skip
 
@@ -581,6 +613,16 @@ COMMANDS: dict[str, Command] = {
         training on a store). Models with one problem for all classes (top-k, output codes) can only rename them.""",
         "widemargin labels model rename colour color",
         "labels:run",
+    ),
+    "compress": Command(
+        """Write a smaller copy of a model: weights of 8 or 16 bits, without small ones, and the certificate of these.
+
+        The objective of the compressed weights is computed over all training rows, which the model must record (train
+        --keep-rows, or training on a store), unless --rows gives them. With --max-size, the bits and the pruning
+        threshold are chosen so that it is smallest. The copy predicts like any other model, but it cannot be updated:
+        update the full model and compress it again.""",
+        "widemargin compress model --max-size 50MB --out small",
+        "compress:run",
     ),
     "export": Command(
         """Write a model in a form that other programs can run.

@@ -19,6 +19,7 @@ import os
 import sys
 import tempfile
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from widemargin.cli import inputs
-from widemargin.cli.console import stdout_is_utf8
+from widemargin.cli.console import print_note, stdout_is_utf8
 from widemargin.cli.options import Given, columns, executor_of
 from widemargin.data.tables import TextRows, is_table
 from widemargin.estimators.closed_sets import closed_blocks
@@ -44,13 +45,14 @@ ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
 STANDARD_OUTPUT = Path("/dev/stdout")
 """Predictions could be appended to their own data: `widemargin predict model data.csv >> data.csv`."""
 FORMATS = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet", ".pq": "parquet"}
-OURS = {"labels", "scores", "probabilities", "explanations", "accepted"}
+OURS = {"labels", "scores", "probabilities", "explanations", "accepted", "proven"}
+IN_ORDER, AS_SET, UNPROVEN = "order", "set", "no"  # what is proven about a list
 ROWS_PER_BLOCK = 8192  # of arrays; text files come in blocks of bytes
 ENDINGS = {"csv": ".csv", "tsv": ".tsv", "json": ".jsonl", "parquet": ".parquet"}
 
-Row = tuple[list[Any], list[Any], list[float], list[float] | None, Any, list[bool] | None]
-"""Kept columns, labels, scores, probabilities if there are any, the explanation if there is one, and which labels are
-accepted if there is a precision target."""
+Row = tuple[list[Any], list[Any], list[float], list[float] | None, Any, list[bool] | None, str | None]
+"""Kept columns, labels, scores, probabilities if there are any, the explanation if there is one, which labels are
+accepted if there is a precision target, and what is proven about the list if the model is compressed with bounds."""
 
 
 def run(given: Given) -> None:
@@ -70,10 +72,11 @@ def run(given: Given) -> None:
     graph = None if given.taxonomy is None else _graph(model, given)
     if given.decide:
         _check_decide(model, given)
-    here = given.explain or joint or given.decide or graph is not None
+    proves = hasattr(model, "compression_errors_") and not given.decide and graph is None
+    here = given.explain or joint or given.decide or graph is not None or proves
     if here and not (executor is None and given.memory_limit is None):
         what = "explanations" if given.explain else "probabilities of labels that depend on each other"
-        what = "decisions" if given.decide else what
+        what = "decisions" if given.decide else "proven lists" if proves and not (given.explain or joint) else what
         raise ValueError(
             f"{what} can only be computed in this process; leave out --processes, --scheduler and --memory-limit"
         )
@@ -85,7 +88,7 @@ def run(given: Given) -> None:
     shown = {} if given.names is None else inputs.display_names(given.names)
     with contextlib.ExitStack() as stack:
         rows, kept = _rows(opened, given, one_text, stack)
-        line_of, write = stack.enter_context(_writer(given, width, calibrated, marked))
+        line_of, write = stack.enter_context(_writer(given, width, calibrated, marked, proves))
         if rows is None:  # empty input gives empty output
             write([])
             return
@@ -94,6 +97,7 @@ def run(given: Given) -> None:
                 write(map(line_of, _closed_sets(model, block, graph, kept, shown)))
             return
         limits = {"memory_limit_mb": given.memory_limit, "n_threads": model._n_threads()}
+        proven = Counter[str]()
         for top, block in predict_in_parts(model, given.model, rows, k, executor=executor, **limits):
             probabilities = why = accepted = None
             if given.decide:
@@ -102,7 +106,24 @@ def run(given: Given) -> None:
                 probabilities = model.label_proba(block, top.indices) if joint else _of_scores(model, top)
             if given.explain:
                 why = [model.explain(block[[row]], k=k) for row in range(len(top.indices))]
-            write(map(line_of, _found(top, probabilities, why, kept, given.threshold, shown, accepted)))
+            marks = _proofs(top) if proves else None
+            proven.update(marks or ())
+            write(map(line_of, _found(top, probabilities, why, kept, given.threshold, shown, accepted, marks)))
+    if proves:
+        n_rows, in_order = proven.total(), proven[IN_ORDER]
+        as_sets = in_order + proven[AS_SET]
+        print_note(
+            f"{as_sets:,} of {n_rows:,} lists ({as_sets / max(1, n_rows):.2%}) are proven to have the labels of the "
+            f"full model, {in_order:,} ({in_order / max(1, n_rows):.2%}) in its order"
+        )
+
+
+def _proofs(top: TopK) -> list[str]:
+    """What is proven about each list of a compressed model with exact bounds."""
+    assert top.proven_set is not None
+    assert top.proven_order is not None
+    words = np.where(top.proven_order, IN_ORDER, np.where(top.proven_set, AS_SET, UNPROVEN))
+    return [str(word) for word in words.tolist()]
 
 
 def _graph(model: Any, given: Given) -> LabelGraph:
@@ -128,7 +149,8 @@ def _closed_sets(
             nodes = np.flatnonzero(mask)
             nodes = nodes[np.argsort(-p[nodes], kind="stable")]  # among equals, ancestors come first
             names = [graph.nodes[node] for node in nodes.tolist()]
-            yield next(kept, []), [shown.get(str(name), name) for name in names], [], p[nodes].tolist(), None, None
+            labels = [shown.get(str(name), name) for name in names]
+            yield next(kept, []), labels, [], p[nodes].tolist(), None, None, None
 
 
 def _rows(
@@ -218,6 +240,7 @@ def _found(
     threshold: float | None,
     shown: dict[str, str],
     accepted: Any,
+    proofs: list[str] | None,
 ) -> Iterator[Row]:
     """The predictions of the rows of a block, with missing places and labels below the threshold left out."""
     listed = top.indices >= 0
@@ -231,11 +254,12 @@ def _found(
             labels = [shown.get(str(label), label) for label in labels]
         probable = None if known is None else list(itertools.compress(known[row], mask))
         marks = None if accepted is None else list(itertools.compress(accepted[row].tolist(), mask))
-        yield next(kept, []), labels, scores, probable, None if why is None else why[row], marks
+        reason, proven = None if why is None else why[row], None if proofs is None else proofs[row]
+        yield next(kept, []), labels, scores, probable, reason, marks, proven
 
 
 @contextlib.contextmanager
-def _writer(given: Given, width: int | None, calibrated: bool, marked: bool) -> Iterator[Writer]:
+def _writer(given: Given, width: int | None, calibrated: bool, marked: bool, proves: bool) -> Iterator[Writer]:
     """How to write predictions to standard output, or to a file that takes its name at the end."""
     ending = "" if given.out is None else Path(str(given.out).removesuffix(".gz")).suffix.lower()
     kind = "jsonl" if given.json else given.format or FORMATS.get(ending, "tsv")
@@ -254,7 +278,7 @@ def _writer(given: Given, width: int | None, calibrated: bool, marked: bool) -> 
         )
     with contextlib.ExitStack() as stack:
         if kind == "parquet":
-            yield stack.enter_context(_parquet_writer(given, calibrated, marked))
+            yield stack.enter_context(_parquet_writer(given, calibrated, marked, proves))
             return
         stream: Any = sys.stdout
         if given.out is not None:
@@ -262,7 +286,8 @@ def _writer(given: Given, width: int | None, calibrated: bool, marked: bool) -> 
         if kind == "csv":
             table, value = csv.writer(stream, lineterminator="\n"), "probability" if calibrated else "score"
             names = ("label", value, "decision") if marked else ("label", value)
-            table.writerow(keep + [f"{name}_{place + 1}" for place in range(width or 0) for name in names])
+            first = [*keep, *(["proven"] if proves else [])]
+            table.writerow(first + [f"{name}_{place + 1}" for place in range(width or 0) for name in names])
             yield _cells, table.writerows
         elif kind == "tsv":
             yield functools.partial(_tsv_line, given.explain_features), stream.writelines
@@ -274,9 +299,9 @@ def _writer(given: Given, width: int | None, calibrated: bool, marked: bool) -> 
 
 
 def _cells(row: Row) -> list[Any]:
-    """Kept columns, then labels with their probabilities or, without those, their scores."""
-    kept, labels, scores, probabilities, _, accepted = row
-    cells = list(kept)
+    """Kept columns, what is proven, then labels with their probabilities or, without those, their scores."""
+    kept, labels, scores, probabilities, _, accepted, proven = row
+    cells = [*kept, *([] if proven is None else [proven])]
     for place, (label, value) in enumerate(zip(labels, probabilities or scores, strict=True)):
         cells += [label, f"{value:.6g}"]
         if accepted is not None:
@@ -293,7 +318,7 @@ def _tsv_line(n_features: int, row: Row) -> str:
 
 
 def _json_line(given: Given, ascii_only: bool, row: Row) -> str:
-    kept, labels, scores, probabilities, why, accepted = row
+    kept, labels, scores, probabilities, why, accepted, proven = row
     values = dict(zip(given.keep or (), kept, strict=True)) | {"labels": labels, "scores": scores}
     if probabilities is not None:
         values["probabilities"] = probabilities
@@ -301,11 +326,13 @@ def _json_line(given: Given, ascii_only: bool, row: Row) -> str:
         values["explanations"] = why.to_dict(given.explain_features)["labels"]
     if accepted is not None:
         values["accepted"] = accepted
+    if proven is not None:
+        values["proven"] = proven
     return json.dumps(values, ensure_ascii=ascii_only) + "\n"
 
 
 @contextlib.contextmanager
-def _parquet_writer(given: Given, calibrated: bool, marked: bool) -> Iterator[Writer]:
+def _parquet_writer(given: Given, calibrated: bool, marked: bool, proves: bool) -> Iterator[Writer]:
     """Rows with lists of labels and scores, collected for a Parquet file."""
     try:
         import pyarrow
@@ -317,14 +344,15 @@ def _parquet_writer(given: Given, calibrated: bool, marked: bool) -> Iterator[Wr
     keep, text, numbers = given.keep or [], pyarrow.string(), pyarrow.list_(pyarrow.float64())
     lists = {"labels": pyarrow.list_(text), "scores": numbers} | ({"probabilities": numbers} if calibrated else {})
     lists |= {"accepted": pyarrow.list_(pyarrow.bool_())} if marked else {}
+    lists |= {"proven": text} if proves else {}
     schema = pyarrow.schema(dict.fromkeys(keep, text) | lists)
     batches = []
 
     def record(row: Row) -> dict[str, Any]:
-        kept, labels, scores, probabilities, _, accepted = row
+        kept, labels, scores, probabilities, _, accepted, proven = row
         cells = [cell if cell is None else str(cell) for cell in kept]
         values: list[Any] = [list(map(str, labels)), scores, *([probabilities] if calibrated else [])]
-        values += [accepted] if marked else []
+        values += [*([accepted] if marked else []), *([proven] if proves else [])]
         return dict(zip(schema.names, [*cells, *values], strict=True))
 
     yield record, lambda records: batches.append(pyarrow.Table.from_pylist(list(records), schema))

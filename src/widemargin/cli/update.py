@@ -16,7 +16,7 @@ from widemargin.estimators.update import update
 from widemargin.labels.encoding import listed
 from widemargin.model_io import check_writable, folder_size
 
-__all__ = ["read_ids", "run"]
+__all__ = ["labelled_rows", "read_ids", "run"]
 
 MAX_NAMED = 3  # new labels in a note
 MEANINGS = {
@@ -42,9 +42,9 @@ def run(given: Given) -> None:
         check_writable(target)
     opened = inputs.open_model(given.model, given, verify=False)  # `update` verifies it
     wall, cpu = time.perf_counter(), time.process_time()
-    rows = None if given.rows is None else _labelled(opened, given, given.rows)[:2]
-    X, y, ids = (None, None, None) if given.data is None else _labelled(opened, given, given.data, new=True)
-    test = None if given.test is None else _labelled(opened, given, given.test)[:2]
+    rows = None if given.rows is None else labelled_rows(opened, given, given.rows)[:2]
+    X, y, ids = (None, None, None) if given.data is None else labelled_rows(opened, given, given.data, new=True)
+    test = None if given.test is None else labelled_rows(opened, given, given.test)[:2]
     how: dict[str, Any] = {"executor": executor_of(given), "memory_limit_mb": given.memory_limit, "test": test}
     how |= {"shard_size": given.shard_size, "restart": given.restart, "report": console.print_note}
     how |= {name: getattr(given, name) for name in ("extend_vocabulary", "leave", "purge", "dry_run")}
@@ -74,7 +74,7 @@ def run(given: Given) -> None:
     console.print_table(title, table_rows(summary))
 
 
-def _labelled(opened: inputs.OpenModel, given: Given, path: Path, *, new: bool = False) -> tuple[Any, Any, Any]:
+def labelled_rows(opened: inputs.OpenModel, given: Given, path: Path, *, new: bool = False) -> tuple[Any, Any, Any]:
     """Rows or texts of a file, their labels as `update` takes them, and their ids; a note says which labels are new."""
     ids = (given.id, given.row_ids) if new else (None, None)
     if not new:

@@ -23,7 +23,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
 
 from widemargin.problems.scores import rank_scales
 
@@ -145,7 +144,7 @@ class DecisionRule:
 
     def score_thresholds(self, coef: Any) -> Floats:
         """The threshold on the unscaled score of each label, for a model with these weights, shape (n_labels,)."""
-        coef = coef if sp.issparse(coef) or hasattr(coef, "row_parts") else np.asarray(coef)
+        coef = coef if hasattr(coef, "nnz") or hasattr(coef, "row_parts") else np.asarray(coef)
         limits = self.threshold if self.label_thresholds is None else self.label_thresholds
         return np.asarray((limits + 1.0) / rank_scales(coef, self.q) - 1.0)
 

@@ -22,6 +22,7 @@ import scipy.sparse as sp
 
 from widemargin._frames import data_frame, html_table
 from widemargin.estimators.training import COUNT
+from widemargin.problems.compressed import CompressedWeights
 
 __all__ = [
     "Contributions",
@@ -450,7 +451,9 @@ def make_row(model: Any, X: Any, feature_names: Sequence[str] | None) -> Row:
 
 
 def weights_of_rows(coef: Any, outputs: Ints, features: Ints) -> Floats:
-    """Entries of dense or CSR weights at ascending features, of shape (n_outputs, n_features of the row)."""
+    """Entries of dense, CSR or compressed weights at ascending features, (n_outputs, n_features of the row)."""
+    if isinstance(coef, CompressedWeights):
+        return np.asarray(coef.columns(features).tocsr()[outputs].toarray(), dtype=np.float64)
     if not sp.issparse(coef):
         return np.asarray(coef[np.ix_(outputs, features)], dtype=np.float64)
     found = np.zeros((len(outputs), len(features)))

@@ -34,6 +34,7 @@ from widemargin.exceptions import ModelFormatError, NotSavableError
 from widemargin.model_io import ModelState, read_model, write_model
 from widemargin.model_io.write import encode_value
 from widemargin.problems.certificate import Certificate, WorstProblem
+from widemargin.problems.compressed import CompressedWeights
 from widemargin.problems.kernels import make_kernel
 from widemargin.problems.probabilities import Calibration
 from widemargin.problems.scores import FeatureIndex
@@ -48,8 +49,10 @@ __all__ = [
     "checked_vector",
     "load",
     "load_classifier",
+    "restore_weights",
     "restored_vectorizer",
     "save",
+    "state_of",
     "stored_options",
     "stored_parameters",
 ]
@@ -82,6 +85,9 @@ JOINT_DUALS = "joint_"  # prefix of the names of the arrays of a joint family's 
 ROW_LABELS, ROWS_REMOVED, ROW_WEIGHTS, DUALS = "row_labels", "rows_removed", "row_weights", "duals"
 UPDATE_COUNTS = ("added", "removed", "labels_untouched", "labels_kept", "labels_solved", "labels_new")
 UPDATE_NUMBERS = ("cpu_s", "gap_before", "gap_after", "precision_at_1", "precision_at_3", "precision_at_5")
+COMPRESSION = "compression"  # attribute with the facts of `COMPRESSION_FACTS` and labels_per_block
+COMPRESSION_FACTS = {"bits", "threshold", "bytes_before", "weights_before", "primal_before"}
+COMPRESSED_ERRORS = "compressed_errors"
 INDEX = "feature_index"  # prefix of the names of its arrays, and the attribute with its numbers
 VECTORIZER_FUNCTIONS = ("preprocessor", "tokenizer", "analyzer", "strip_accents")  # options that may be functions
 VECTORIZER_TYPES = {"float32": np.float32, "float64": np.float64}
@@ -120,9 +126,14 @@ def save(model: Any, folder: str | os.PathLike[str], *, index: bool = False) -> 
     ['yes']
     """
     check_savable(model)
-    classifier = model[-1] if isinstance(model, Pipeline) else model
-    state = _pipeline_state(model) if isinstance(model, Pipeline) else model.to_state()
+    classifier, state = model[-1] if isinstance(model, Pipeline) else model, state_of(model)
     write_model(folder, _with_index(state, classifier) if index else state)
+
+
+def state_of(model: Any) -> ModelState:
+    """The state of a fitted classifier, or of a pipeline of a vectoriser and a classifier."""
+    state: ModelState = _pipeline_state(model) if isinstance(model, Pipeline) else model.to_state()
+    return state
 
 
 def check_savable(model: Any) -> None:
@@ -179,6 +190,8 @@ def load(folder: str | os.PathLike[str], *, verify: bool = True) -> Any:
     model = kind.codec.decode(kind, state)
     if INDEX in state.attributes:
         _restore_index(model, state, verify=verify)
+    if verify and isinstance(getattr(model, "coef_", None), CompressedWeights):
+        _check_lists(model.coef_)
     return _restored_pipeline(model, state) if "text" in state.attributes else model
 
 
@@ -229,7 +242,7 @@ class Codec:
             own_thresholds = {} if own is None else {DECISION_THRESHOLDS: own}
             found = getattr(model, "label_bounds_", None)
             bounds = {} if found is None or not np.isfinite(found).all() else {LABEL_BOUNDS: found}
-            return {"coef": model.coef_, "intercept": model.intercept_, **scale, **own_thresholds, **bounds}
+            return {**_weights_state(model), "intercept": model.intercept_, **scale, **own_thresholds, **bounds}
         rows = {} if model.kernel == "precomputed" else {"support_vectors": model.support_vectors_}
         return {"intercept": model.intercept_, "dual_coef": model.dual_coef_, "support": model.support_, **rows}
 
@@ -254,7 +267,7 @@ class Codec:
         n_outputs = 1 if model.kind_ == "binary" else len(model.classes_)
         model.intercept_ = checked_vector(state.arrays["intercept"], "intercept", length=n_outputs)
         if getattr(model, "kernel", "linear") == "linear":
-            model.coef_ = checked_matrix(state.arrays["coef"], "coef", (n_outputs, model.n_features_in_))
+            restore_weights(model, state, (n_outputs, model.n_features_in_))
             if hasattr(model, "rank_scale"):
                 if LABEL_BOUNDS in state.arrays:  # since format version 3
                     shape = (n_outputs, len(BOUND_COLUMNS))
@@ -316,6 +329,8 @@ class Codec:
         }
         if model.C == "auto":
             attributes["C"] = model.C_
+        if hasattr(model, "compression_"):
+            attributes[COMPRESSION] = model.compression_ | {"labels_per_block": model.coef_.labels_per_block}
         for name in ("index_base", "tuning"):
             if hasattr(model, f"{name}_"):
                 attributes[name] = dict(getattr(model, f"{name}_"))
@@ -597,13 +612,70 @@ def _with_index(state: ModelState, model: Any) -> ModelState:
     """The state with the index by feature of a model with sparse weights."""
     if not sp.issparse(getattr(model, "coef_", None)):
         raise NotSavableError(
-            "only a model with sparse weights has an index by feature; save it without index=True, or train it with "
-            "prune"
+            "only a model with sparse weights has an index by feature, and compressed weights need none; save it "
+            "without index=True, or train it with prune"
         )
     index = model._feature_index()
     arrays = {f"{INDEX}_{name}": getattr(index, name) for name in FeatureIndex.ARRAYS}
     numbers = {name: getattr(index, name) for name in FeatureIndex.NUMBERS}
     return replace(state, arrays={**state.arrays, **arrays}, attributes={**state.attributes, INDEX: numbers})
+
+
+def _weights_state(model: Any) -> dict[str, Any]:
+    """The arrays of the weights, with the bounds on the errors of compressed ones, if there are any."""
+    coef = model.coef_
+    if not isinstance(coef, CompressedWeights):
+        return {"coef": coef}
+    errors = getattr(model, "compression_errors_", None)
+    arrays = {f"compressed_{name}": getattr(coef, name) for name in CompressedWeights.ARRAYS}
+    return arrays | ({} if errors is None else {COMPRESSED_ERRORS: errors})
+
+
+def restore_weights(model: Any, state: ModelState, shape: tuple[int, int]) -> None:
+    """Set `coef_` of a linear model, and what is known about its compression; a ValueError unless they fit the shape.
+
+    Parameters
+    ----------
+    model : classifier
+        The model that is restored.
+    state : ModelState
+        Its state.
+    shape : tuple of int
+        Outputs and features.
+    """
+    if COMPRESSION not in state.attributes:
+        model.coef_ = checked_matrix(state.arrays["coef"], "coef", shape)
+        return
+    stored = dict(state.attributes[COMPRESSION])
+    arrays = {name: state.arrays[f"compressed_{name}"] for name in CompressedWeights.ARRAYS}
+    if not all(isinstance(array, np.ndarray) for array in arrays.values()):
+        raise ValueError("the arrays of compressed weights must be dense")
+    coef = CompressedWeights(**arrays, labels_per_block=stored.pop("labels_per_block"))
+    coef.check(shape, labels=False)
+    if set(stored) != COMPRESSION_FACTS or stored["bits"] != coef.bits:
+        raise ValueError("the facts about the compression are incomplete, or do not fit the weights")
+    for name in ("bytes_before", "weights_before"):
+        _checked_count(stored[name], name)
+    for name in ("threshold", "primal_before"):
+        if isinstance(stored[name], bool) or not isinstance(stored[name], int | float):
+            raise ValueError(f"{name} of the compression must be a number; got {stored[name]!r:.50}")
+        stored[name] = float(stored[name])
+    model.coef_, model.compression_ = coef, stored
+    if COMPRESSED_ERRORS in state.arrays:
+        errors = checked_matrix(state.arrays[COMPRESSED_ERRORS], COMPRESSED_ERRORS, (shape[0], 2))
+        if sp.issparse(errors) or errors.dtype != np.float32 or not (np.isfinite(errors).all() and (errors >= 0).all()):
+            raise ValueError(f"{COMPRESSED_ERRORS} must be a dense array of float32, finite and not negative")
+        model.compression_errors_ = errors
+
+
+def _check_lists(coef: CompressedWeights) -> None:
+    """A ModelFormatError unless the labels of compressed weights are where they can be; this reads all of them."""
+    try:
+        coef.check(coef.shape, labels=True)
+    except MEANINGLESS as error:
+        raise ModelFormatError(
+            f"the compressed weights are damaged: {error}; restore the folder from a copy or compress the model again"
+        ) from error
 
 
 def _restore_index(model: Any, state: ModelState, *, verify: bool) -> None:

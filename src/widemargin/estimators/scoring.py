@@ -34,6 +34,7 @@ from widemargin.estimators.calibration import BYTES_PER_MB, Calibrator, if_calib
 from widemargin.estimators.closed_sets import closed_blocks
 from widemargin.estimators.explanation import Explanation, explain_labels, weights_of_rows
 from widemargin.estimators.persistence import Codec
+from widemargin.estimators.proven import PLACES_TO_PROVE, ErrorBounds, ProvenLists, proven_classes, proven_lists
 from widemargin.estimators.training import (
     COMMON_CONSTRAINTS,
     COUNT,
@@ -47,6 +48,7 @@ from widemargin.labels.graph import as_label_graph
 from widemargin.metrics.lists import Tied, find_tied
 from widemargin.metrics.propensity import FEWEST_SAMPLES
 from widemargin.model_io import ModelState
+from widemargin.problems.compressed import CompressedWeights
 from widemargin.problems.kernels import PrecomputedKernel, TrainingKernel, make_kernel, resolve_gamma
 from widemargin.problems.probabilities import Calibration, Method
 from widemargin.problems.scores import FeatureIndex, KernelScorer, LinearScorer
@@ -99,6 +101,9 @@ class TopK(_Lists):
         `classes_` of the model.
     tied : Tied, optional
         Labels that are not listed although they have the same score as the last one listed.
+    proven_set, proven_order : ndarray of bool of shape (n_samples,), optional
+        Compressed models with exact bounds: whether it is proven that the model before compression lists the same
+        labels, and lists them in the same order. None for other models.
 
     Examples
     --------
@@ -112,6 +117,8 @@ class TopK(_Lists):
 
     classes: npt.NDArray[Any] | None = None
     tied: Tied | None = None
+    proven_set: npt.NDArray[np.bool_] | None = None
+    proven_order: npt.NDArray[np.bool_] | None = None
 
     def __new__(
         cls,
@@ -120,6 +127,8 @@ class TopK(_Lists):
         indices: npt.NDArray[np.int64],
         classes: npt.NDArray[Any] | None = None,
         tied: Tied | None = None,
+        proven_set: npt.NDArray[np.bool_] | None = None,
+        proven_order: npt.NDArray[np.bool_] | None = None,
     ) -> Self:
         if labels is None:
             if classes is None:
@@ -131,6 +140,7 @@ class TopK(_Lists):
                 labels = labels.astype(classes.dtype) if numbers else labels
         self = super().__new__(cls, labels, scores, indices)
         self.classes, self.tied = classes, tied
+        self.proven_set, self.proven_order = proven_set, proven_order
         return self
 
     def to_frame(self) -> Any:
@@ -250,9 +260,11 @@ class LabelModel(CommonParameters, ClassifierMixin, BaseEstimator):
         if not COUNT.is_satisfied_by(k):
             raise ValueError(f"k, the number of labels per row, must be a positive integer; got {k!r}")
         X = self._check_rows(X)
-        n_labels = len(self.classes_)
-        # One place more shows which lists end within a tie.
-        indices, scores = self._ranked(X, k + 1 if k < n_labels else k, self.scorer)
+        n_labels, proves = len(self.classes_), hasattr(self, "compression_errors_")
+        # One place more shows which lists end within a tie, and a few more what the next labels could be.
+        indices, scores = self._ranked(X, k + (PLACES_TO_PROVE if proves else 1) if k < n_labels else k, self.scorer)
+        proven = self._proven(X, k, indices, scores) if proves else (None, None)
+        indices, scores = indices[:, : k + 1], scores[:, : k + 1]
 
         def labels_tied(rows: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
             found = self.scorer.scores(_safe_indexing(X, rows), n_threads=self._n_threads())
@@ -262,7 +274,17 @@ class LabelModel(CommonParameters, ClassifierMixin, BaseEstimator):
 
         listed = np.ascontiguousarray(indices[:, :k])
         tied = find_tied(indices, scores, k, n_labels, labels_tied)
-        return TopK(None, np.ascontiguousarray(scores[:, :k]), listed, self.classes_, tied)
+        return TopK(None, np.ascontiguousarray(scores[:, :k]), listed, self.classes_, tied, *proven)
+
+    def _proven(self, X: Any, k: int, indices: npt.NDArray[np.int64], scores: npt.NDArray[np.float64]) -> ProvenLists:
+        """Which lists of checked rows are those of the model before compression."""
+        bounds = ErrorBounds.of(
+            self.coef_, self.compression_errors_, self.intercept_, getattr(self, "label_scale_", None)
+        )
+        if self.kind_ == "binary":
+            return proven_classes(bounds, X, k, scores)
+        how: dict[str, Any] = {"memory_limit_mb": self.memory_limit_mb, "n_threads": self._n_threads()}
+        return proven_lists(bounds, self.scorer, X, k, indices, scores, **how)
 
     def _ranked(self, X: Any, k: int, scorer: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
         """Indices and scores of the top k labels of checked rows."""
@@ -413,6 +435,48 @@ class LabelModel(CommonParameters, ClassifierMixin, BaseEstimator):
         graph, X = as_label_graph(taxonomy), self._check_rows(X)
         blocks = [sp.csr_array(chosen, dtype=np.int64) for _, chosen in closed_blocks(self, X, graph)]
         return sp.vstack(blocks or [sp.csr_array((0, graph.n_nodes), dtype=np.int64)], format="csr")
+
+    def compress(
+        self,
+        *,
+        bits: int | None = None,
+        max_size_mb: float | None = None,
+        max_gap: float | None = None,
+        keep_exact_bounds: bool = False,
+        rows: Any = None,
+    ) -> Self:
+        """A smaller model: weights of 8 or 16 bits with a scale per label, without small ones, certified as stored.
+
+        Parameters
+        ----------
+        bits : {8, 16} or None, default=None
+            Bits per weight. None chooses them together with the pruning threshold; without `max_size_mb` and `max_gap`,
+            it stands for 16.
+        max_size_mb : float or None, default=None
+            Largest size of the model folder in megabytes (10⁶ bytes), all files included. Of all thresholds and bits
+            that meet it, those with the smallest objective are taken.
+        max_gap : float or None, default=None
+            Largest certified relative gap of the result, as in `certificate_.relative_gap`; it includes the gap that
+            the model has before. Without `max_size_mb`, the smallest folder that meets it is the result.
+        keep_exact_bounds : bool, default=False
+            Whether to keep bounds on the errors of each label's weights, 8 bytes per label. `predict_topk` then proves
+            for most rows that the list is that of this model (`TopK.proven_set`, `TopK.proven_order`).
+        rows : tuple of (X, y) or (X, y, sample_weight), default=None
+            The rows that the model was trained on, over which the objective is computed. By default those that the
+            model records (see `train`).
+
+        Returns
+        -------
+        fitted model
+            A copy with compressed weights and their certificate, without training rows and dual variables; this model
+            does not change. It predicts, explains and can be saved like any other, but it cannot be updated: update
+            this model and compress it again.
+        """
+        from widemargin.estimators.compression import compress
+
+        how: dict[str, Any] = {"bits": bits, "max_size_mb": max_size_mb, "max_gap": max_gap}
+        small: Self = compress(self, **how, keep_exact_bounds=keep_exact_bounds, rows=rows)
+        return small
 
     def to_state(self) -> ModelState:
         """The fitted model as arrays and JSON values."""
@@ -622,7 +686,7 @@ class LabelModel(CommonParameters, ClassifierMixin, BaseEstimator):
     def _n_weights(self) -> int:
         """Number of stored weights, without the intercepts."""
         coef = self.coef_ if hasattr(self, "coef_") else self.dual_coef_
-        return int(coef.nnz if sp.issparse(coef) else coef.size)
+        return int(coef.size if isinstance(coef, np.ndarray) else coef.nnz)
 
     def _problem_name(self, index: int) -> str:
         """Name of a problem of the certificate: its label, unless a family overrides this."""
@@ -640,16 +704,14 @@ class LabelModel(CommonParameters, ClassifierMixin, BaseEstimator):
                 f"explain requires scores that are sums over features, but this model has a kernel ({kernel}); train "
                 "with kernel='linear'"
             )
-        weights, intercepts = (
-            weights_of_rows(self.coef_, outputs, features),
-            self.intercept_[outputs].astype(np.float64),
-        )
-        if not hasattr(self, "label_scale_"):
+        scale, compressed = getattr(self, "label_scale_", None), isinstance(self.coef_, CompressedWeights)
+        coef = self.coef_.scaled(scale) if compressed and scale is not None else self.coef_
+        weights, intercepts = weights_of_rows(coef, outputs, features), self.intercept_[outputs].astype(np.float64)
+        if scale is None:
             return weights, intercepts
         # As the scores are computed: the products are rounded to the type of the weights.
-        scale = self.label_scale_[outputs]
-        scaled = (weights * scale[:, None]).astype(self.coef_.dtype).astype(np.float64)
-        return scaled, scale * (intercepts + 1.0) - 1.0
+        scaled = weights if compressed else (weights * scale[outputs, None]).astype(coef.dtype).astype(np.float64)
+        return scaled, scale[outputs] * (intercepts + 1.0) - 1.0
 
     def _encoding(self) -> LabelEncoding:
         return LabelEncoding(self.kind_, self.classes_)
@@ -657,6 +719,8 @@ class LabelModel(CommonParameters, ClassifierMixin, BaseEstimator):
     def _weight_arrays(self) -> list[npt.NDArray[Any]]:
         """The arrays that hold `coef_` and `intercept_`."""
         coef = self.coef_
+        if isinstance(coef, CompressedWeights):
+            return [*(getattr(coef, name) for name in CompressedWeights.ARRAYS), self.intercept_]
         return [*((coef.data, coef.indices, coef.indptr) if sp.issparse(coef) else (coef,)), self.intercept_]
 
     def _freeze_weights(self) -> None:

@@ -175,6 +175,41 @@ class TextPipeline(Pipeline):
         found: Explanation = self[-1].explain(self.vectors([X]), labels, k=k, feature_names=names)
         return found
 
+    def compress(
+        self,
+        *,
+        bits: int | None = None,
+        max_size_mb: float | None = None,
+        max_gap: float | None = None,
+        keep_exact_bounds: bool = False,
+        rows: Any = None,
+    ) -> TextPipeline:
+        """A smaller model, as `compress` of the classifier makes it; the size includes the terms.
+
+        Parameters
+        ----------
+        bits : {8, 16} or None, default=None
+            Bits per weight.
+        max_size_mb : float or None, default=None
+            Largest size of the model folder in megabytes.
+        max_gap : float or None, default=None
+            Largest certified relative gap.
+        keep_exact_bounds : bool, default=False
+            Whether lists of labels can be proven.
+        rows : tuple of (texts, y) or (texts, y, sample_weight), default=None
+            The texts that the model was trained on, unless it records them.
+
+        Returns
+        -------
+        TextPipeline
+            The same vectoriser and the compressed classifier.
+        """
+        from widemargin.estimators.compression import compress
+
+        how: dict[str, Any] = {"bits": bits, "max_size_mb": max_size_mb, "max_gap": max_gap}
+        small: TextPipeline = compress(self, **how, keep_exact_bounds=keep_exact_bounds, rows=rows)
+        return small
+
     def vectors(self, X: Iterable[str]) -> Any:
         """The rows of the classifier: tf-idf values of shape (n_texts, n_terms).
 

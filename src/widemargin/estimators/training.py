@@ -87,7 +87,7 @@ NO_LABELS = (
 )
 OF_EARLIER_DATA = (
     "index_base_", "text_source_", "calibration_", "tuning_", "decision_", "rows_", "updates_", "duals_",
-    "keeps_duals_",
+    "keeps_duals_", "compression_", "compression_errors_",
 )  # fmt: skip
 
 Floats = npt.NDArray[np.float64]

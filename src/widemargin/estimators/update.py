@@ -50,6 +50,7 @@ from widemargin.estimators.one_vs_all.updating import (
     Change,
     Rows,
     in_order,
+    label_with_other_objective,
     stack_rows,
     update_labels,
     widened,
@@ -80,7 +81,10 @@ from widemargin.model_io.state import MANIFEST, WORK_FOLDER
 from widemargin.parallel.work_folder import WorkFolder
 from widemargin.solvers.limits import TimeLimit
 
-__all__ = ["OldRows", "Update", "has_index", "manifest_of", "old_rows_of", "update", "with_vectorizer"]
+__all__ = [
+    "OldRows", "Update", "has_index", "manifest_of", "old_rows_of", "opened", "places_of", "precision_of",
+    "refuse_compressed", "update", "with_vectorizer",
+]  # fmt: skip
 
 FACTS = "update.json"  # in the folder of an unfinished update: its `Update`, once all labels are solved
 PLACES = (1, 3, 5)  # of P@k on test rows
@@ -291,21 +295,12 @@ def update(
     (1, True)
     """
     cpu = time.process_time()
-    folder = os.fspath(model) if isinstance(model, str | os.PathLike) else None
-    target = out if out is not None else folder
+    fitted, classifier, vectorizer, folder, target, manifest = opened(model, out, writes=not dry_run)
     if target is None:
         for_folders = {"executor": executor, "shard_size": shard_size, "memory_limit_mb": memory_limit_mb}
         given = [name for name, value in (for_folders | {"restart": restart or None}).items() if value is not None]
         if given:
             raise ValueError(f"{given[0]} is for updates of a model folder; leave it out, or pass out=")
-    if target is not None and not dry_run:
-        check_writable(target)
-    manifest = b"" if folder is None else manifest_of(folder)
-    fitted = load(folder) if folder is not None else model
-    check_is_fitted(fitted)
-    if target is not None:
-        check_savable(fitted)
-    classifier, vectorizer = (fitted[-1], fitted[0]) if isinstance(fitted, Pipeline) else (fitted, None)
     if X is None and y is not None:
         raise ValueError("y has labels of new rows, but X is missing; pass both")
     request = _request(X, y, sample_weight, remove, row_ids, extend_vocabulary, purge)
@@ -360,7 +355,7 @@ def update(
         )
         if dry_run:
             return with_vectorizer(new, fitted, None if vectorizer is None else fitted[0])
-        precision = {} if test is None else _precision(with_vectorizer(new, fitted, vectorizer), test)
+        precision = {} if test is None else precision_of(with_vectorizer(new, fitted, vectorizer), test)
         new.update_ = replace(new.update_, cpu_s=time.process_time() - cpu, precision=precision)
         new.updates_ = [*getattr(classifier, "updates_", []), new.update_.to_dict()]
         if record is not None and target is not None:
@@ -376,6 +371,41 @@ def update(
             save(updated, target, index=has_index(classifier))
             work.remove()
     return updated
+
+
+class Opened(NamedTuple):
+    """A model that is to be changed, its parts, the folders that it comes from and goes to, and its `model.json`."""
+
+    fitted: Any
+    classifier: Any
+    vectorizer: Any
+    folder: str | None
+    target: str | os.PathLike[str] | None
+    manifest: bytes
+
+
+def opened(model: Any, out: str | os.PathLike[str] | None, *, writes: bool = True) -> Opened:
+    """A model in memory or in a folder; an error before any work if the changed one could not be written."""
+    folder = os.fspath(model) if isinstance(model, str | os.PathLike) else None
+    target = out if out is not None else folder
+    if target is not None and writes:
+        check_writable(target)
+    manifest = b"" if folder is None else manifest_of(folder)
+    fitted = load(folder) if folder is not None else model
+    check_is_fitted(fitted)
+    if target is not None:
+        check_savable(fitted)
+    classifier, vectorizer = (fitted[-1], fitted[0]) if isinstance(fitted, Pipeline) else (fitted, None)
+    return Opened(fitted, classifier, vectorizer, folder, target, manifest)
+
+
+def refuse_compressed(model: Any, changed: str) -> None:
+    """An error for a model without its full weights."""
+    if hasattr(model, "compression_"):
+        raise WidemarginError(
+            f"a compressed model cannot be {changed}, because it does not have its full weights; change the model that "
+            "it was made from, and compress it again"
+        )
 
 
 def _request(X: Any, y: Any, sample_weight: Any, *others: Any) -> str:
@@ -423,7 +453,7 @@ def with_vectorizer(classifier: Any, fitted: Any, vectorizer: Any) -> Any:
     return type(fitted)([(first, vectorizer), (last, classifier)])
 
 
-def _precision(model: Any, test: tuple[Any, Any]) -> dict[int, float]:
+def precision_of(model: Any, test: tuple[Any, Any]) -> dict[int, float]:
     """P@1, P@3 and P@5 on labelled rows, as far as there are labels."""
     X, y = test
     classifier = model[-1] if isinstance(model, Pipeline) else model
@@ -490,6 +520,13 @@ def old_rows_of(model: Any, vectorizer: Any, rows: Any) -> OldRows | None:
             f"the model was trained on {model.n_samples_fit_:,} rows with other labels than the {X.shape[0]:,} rows "
             "given; pass the rows of its last training or update"
         )
+    if rows is not None and isinstance(model, OneVsAllClassifier):
+        other = label_with_other_objective(model, X, Y, weight)
+        if other is not None:
+            raise WidemarginError(
+                f"the model was trained on other rows: on those given, the objective of the label "
+                f"{model.classes_[other]!s} is another one; pass the rows and weights of its last training or update"
+            )
     return OldRows(X, sp.csr_array(Y), weight)
 
 
@@ -562,7 +599,7 @@ def _change_of(
         return Change(None, None, targets, added, nothing, source, order, np.full(len(weight), -1), plain)
     gone = np.zeros(old.X.shape[0], dtype=bool)
     if remove is not None:
-        gone[_places(model, remove, old.X.shape[0])] = True
+        gone[places_of(model, remove, old.X.shape[0], "remove")] = True
     stay = np.flatnonzero(~gone)
     old_X = widened(old.X, plain.shape[1])
     together = stack_rows([old_X[stay] if gone.any() else old_X, plain, old_X[gone]])
@@ -605,20 +642,20 @@ def _new_classes(classes: npt.NDArray[Any], kind: str, new_names: list[Any]) -> 
     return found, order
 
 
-def _places(model: Any, remove: Any, n_rows: int) -> Ints:
-    """Places of the rows to remove among the old rows."""
+def places_of(model: Any, rows: Any, n_rows: int, what: str) -> Ints:
+    """Places of some rows, given by id or number, among the old rows; `what` they are is for messages."""
     record: TrainingRows | None = getattr(model, "rows_", None)
     if record is not None and record.n_rows == n_rows:
-        return np.searchsorted(record.live_numbers(), record.numbers_of(remove))
-    numbers = np.asarray(remove)
+        return np.searchsorted(record.live_numbers(), record.numbers_of(rows))
+    numbers = np.asarray(rows)
     if numbers.ndim != 1 or (numbers.size and numbers.dtype.kind not in "iu"):
-        raise ValueError("remove must be a list of row numbers, because the rows have no ids")
+        raise ValueError(f"{what} must be a list of row numbers, because the rows have no ids")
     wrong = numbers[(numbers < 0) | (numbers >= n_rows)]
     if wrong.size:
         raise ValueError(f"there is no row {wrong[0]}; the model was trained on the rows 0 to {n_rows - 1:,}")
     unique, counts = np.unique(numbers, return_counts=True)
     if (counts > 1).any():
-        raise ValueError(f"row {unique[counts > 1][0]} is given twice in remove; give each row once")
+        raise ValueError(f"row {unique[counts > 1][0]} is given twice in {what}; give each row once")
     return np.asarray(unique, dtype=np.int64)
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from widemargin.model_io.read import describe_model, read_model
 from widemargin.model_io.state import FORMAT_VERSION, ModelState
-from widemargin.model_io.write import check_writable, folder_size, write_model
+from widemargin.model_io.write import check_writable, folder_size, model_size, write_model
 
 __all__ = [
     "FORMAT_VERSION",
@@ -25,6 +25,7 @@ __all__ = [
     "check_writable",
     "describe_model",
     "folder_size",
+    "model_size",
     "read_model",
     "write_model",
 ]

@@ -28,10 +28,10 @@ __all__ = [
 ]
 
 FORMAT_NAME = "widemargin model"
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 """Version 2 has `rank_scale`, `label_scale` and `decision` of one-vs-all; version 3 has their `label_bounds`, and the
-training rows, dual variables and updates of a model."""
-READABLE_VERSIONS = (1, 2, FORMAT_VERSION)
+training rows, dual variables and updates of a model; version 4 has compressed weights."""
+READABLE_VERSIONS = (1, 2, 3, FORMAT_VERSION)
 MANIFEST = "model.json"
 WORK_FOLDER = ".widemargin-training"  # of a training that is not finished, inside the model folder
 HASH_DIGITS = 12  # 48 bits in the file name; the whole SHA-256 is in the table

@@ -1,8 +1,9 @@
 """Write a model folder so that a kill at any moment leaves the previous model or the new one.
 
 Order: all parameters are turned into JSON before the disk is touched; stores of rows are taken along, as hard links
-where possible; each array goes to a temporary name, is synced to disk and renamed to a name with its hash; `model.json`
-is replaced (the switch); files and stores that nothing refers to are removed. A model larger than memory is written
+where possible; each array goes to a temporary name, is synced to disk and renamed to a name with its hash, unless it is
+mapped from a file of the model that is replaced, which then stays; `model.json` is replaced (the switch); files and
+stores that nothing refers to are removed. A model larger than memory is written
 part by part (`JoinedArray`); its files are byte-identical with those of the same arrays in one piece. Memory: chunks of
 the array that is being written, or one part.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import json
 import math
 import os
@@ -50,7 +52,7 @@ from widemargin.model_io.state import (
     ModelState,
 )
 
-__all__ = ["JoinedArray", "JoinedCsr", "check_writable", "encode_value", "folder_size", "write_model"]
+__all__ = ["JoinedArray", "JoinedCsr", "check_writable", "encode_value", "folder_size", "model_size", "write_model"]
 
 ARRAY_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,99}")
 
@@ -87,16 +89,8 @@ def write_model(folder: str | os.PathLike[str], state: ModelState) -> None:
     {'C': 1.0}
     """
     path = Path(folder)
-    manifest = _plain_parts(state)
-    arrays = {name: _savable(array, f"array {name!r}", finite=True) for name, array in sorted(state.arrays.items())}
-    history = {name: _savable(column, f"history {name!r}", finite=False) for name, column in state.history.items()}
-    lists = {role: _name_list(getattr(state, role), role) for role in ("labels", "feature_names", "row_ids")}
+    parts = _Parts.of(state)
     stores = {name: _checked_store(name, source) for name, source in sorted(state.stores.items())}
-    for name in (*arrays, *history):
-        if not ARRAY_NAME.fullmatch(name):
-            raise NotSavableError(
-                f"the array name {name!r} is not a valid file name; use letters, digits and underscores"
-            )
     with _explained(path):
         path.mkdir(parents=True, exist_ok=True)
     with locked_folder(
@@ -104,37 +98,97 @@ def write_model(folder: str | os.PathLike[str], state: ModelState) -> None:
     ):
         refuse_other_files(path)
         with _explained(path):
-            _write_all(path, manifest, arrays, history, lists, stores)
+            _write_all(path, parts, stores)
 
 
-def _write_all(
-    folder: Path,
-    manifest: dict[str, Any],
-    arrays: Mapping[str, Any],
-    history: Mapping[str, Any],
-    lists: Mapping[str, list[Any] | None],
-    stores: Mapping[str, Path],
-) -> None:
+def model_size(state: ModelState) -> int:
+    """Bytes of the files that `write_model` would write, without those of the stores of rows.
+
+    Parameters
+    ----------
+    state : ModelState
+        The model.
+
+    Returns
+    -------
+    int
+        The sum, exactly; nothing is written.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from widemargin.model_io import ModelState, folder_size, model_size, write_model
+    >>> state = ModelState("OneVsAllClassifier", {}, {"coef": np.ones((2, 3))}, labels=["a", "b"])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_model(folder, state)
+    ...     folder_size(folder) == model_size(state)
+    True
+    """
+    parts = _Parts.of(state)
+    table = parts.write(None, {}, {})
+    tables = [table[role] for role in ("arrays", "history", *parts.lists)]
+    sizes: list[int] = [entry["size"] for part in tables for entry in _dictionaries(part) if "file" in entry]
+    return sum(sizes) + len(_manifest_text(table))
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """A model in the form in which it is written, checked: the plain parts of the manifest, arrays and lists."""
+
+    manifest: dict[str, Any]
+    arrays: dict[str, Any]
+    history: dict[str, Any]
+    lists: dict[str, list[Any] | None]
+
+    @classmethod
+    def of(cls, state: ModelState) -> _Parts:
+        arrays = {name: _savable(array, f"array {name!r}", finite=True) for name, array in sorted(state.arrays.items())}
+        history = {name: _savable(column, f"history {name!r}", finite=False) for name, column in state.history.items()}
+        lists = {role: _name_list(getattr(state, role), role) for role in ("labels", "feature_names", "row_ids")}
+        for name in (*arrays, *history):
+            if not ARRAY_NAME.fullmatch(name):
+                raise NotSavableError(
+                    f"the array name {name!r} is not a valid file name; use letters, digits and underscores"
+                )
+        return cls(_plain_parts(state), arrays, history, lists)
+
+    def write(self, folder: Path | None, stores: Mapping[str, Any], previous: Mapping[str, Any]) -> dict[str, Any]:
+        """Write all files but the manifest, which is returned; with None, files are only measured.
+
+        `previous` has the rows of the tables of the model in the folder, by file: mapped files of it stay.
+        """
+        manifest = self.manifest | {"stores": stores}
+        manifest["arrays"] = {name: _write_matrix(folder, name, array, previous) for name, array in self.arrays.items()}
+        manifest["history"] = {
+            name: _write_array(folder, f"history_{name}", column, previous) for name, column in self.history.items()
+        }
+        for role, values in self.lists.items():
+            manifest[role] = None if values is None else _write_list(folder, role, values)
+        return manifest
+
+
+def _manifest_text(manifest: dict[str, Any]) -> bytes:
+    return (json.dumps(manifest, indent=1, allow_nan=False) + "\n").encode()
+
+
+def _write_all(folder: Path, parts: _Parts, stores: Mapping[str, Path]) -> None:
     """Files first, then the manifest; in any case, only files of the model in force are left at the end.
 
     A store that was there before stays if the model names it, even after a failure: it may be the only copy.
     """
-    previous = _referenced_files(folder)
+    previous = _referenced_files(folder) or {}
     wanted = {name for name in stores if (folder / name).exists()}
     _remove_temporary(folder)
     try:
-        manifest["stores"] = {name: _keep_store(folder / name, source) for name, source in stores.items()}
-        manifest["arrays"] = {name: _write_matrix(folder, name, array) for name, array in arrays.items()}
-        manifest["history"] = {name: _write_array(folder, f"history_{name}", col) for name, col in history.items()}
-        for role, values in lists.items():
-            manifest[role] = None if values is None else _write_list(folder, role, values)
+        kept = {name: _keep_store(folder / name, source) for name, source in stores.items()}
+        text = _manifest_text(parts.write(folder, kept, previous))
         sync_folder(folder)
-        text = json.dumps(manifest, indent=1, allow_nan=False) + "\n"
-        _write_file(folder, lambda file: file.write(text.encode()), lambda digest: MANIFEST)
+        _write_file(folder, lambda file: file.write(text), lambda digest: MANIFEST)
         sync_folder(folder)
     finally:
         with contextlib.suppress(OSError):
-            _remove_leftovers(folder, previous or set(), wanted)
+            _remove_leftovers(folder, {*previous}, wanted)
 
 
 def _plain_parts(state: ModelState) -> dict[str, Any]:
@@ -252,16 +306,19 @@ def _keep_store(target: Path, source: Path) -> dict[str, str | int]:
     return {"sha256": digest, "size": _file_bytes(target)}
 
 
-def _write_matrix(folder: Path, name: str, matrix: Any) -> dict[str, Any]:
+def _write_matrix(folder: Path | None, name: str, matrix: Any, previous: Mapping[str, Any]) -> dict[str, Any]:
     """Write a dense or CSR array; returns its row of the table."""
     if not (sp.issparse(matrix) or isinstance(matrix, JoinedCsr)):
-        return {"type": "dense"} | _write_array(folder, name, matrix)
+        return {"type": "dense"} | _write_array(folder, name, matrix, previous)
     parts = {part: getattr(matrix, part) for part in ("data", "indices", "indptr")}
-    files = {part: _write_array(folder, f"{name}_{part}", array) for part, array in parts.items()}
+    files = {part: _write_array(folder, f"{name}_{part}", array, previous) for part, array in parts.items()}
     return {"type": "csr", "shape": list(matrix.shape)} | files
 
 
-def _write_array(folder: Path, name: str, array: Any) -> dict[str, Any]:
+def _write_array(folder: Path | None, name: str, array: Any, previous: Mapping[str, Any]) -> dict[str, Any]:
+    mapped = None if folder is None else _mapped_file(folder, name, array, previous)
+    if mapped is not None:
+        return mapped
     plain = _savable(array, name, finite=False)
     file = _write_file(
         folder,
@@ -275,7 +332,29 @@ def _write_array(folder: Path, name: str, array: Any) -> dict[str, Any]:
     return {"dtype": plain.dtype.str, "shape": list(plain.shape)} | file
 
 
-def _write_list(folder: Path, role: str, values: list[Any]) -> dict[str, Any]:
+def _mapped_file(folder: Path, name: str, array: Any, previous: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The row of the table for an array that is, as a whole, mapped from a file of the model in the folder."""
+    mapped: Any = array if hasattr(array, "filename") else getattr(array, "base", None)
+    if getattr(mapped, "filename", None) is None or mapped.mode != "r":  # no np.memmap, or one that can be written to
+        return None
+    path = Path(mapped.filename)
+    entry = previous.get(path.name)
+    if not isinstance(entry, dict) or path.parent != Path(os.path.realpath(folder)) or not path.is_file():
+        return None
+    digest, shape = str(entry.get("sha256")), list(array.shape)
+    # A part of the file has fewer bytes, and offset and size say where the whole is.
+    is_whole = (entry.get("dtype"), entry.get("shape")) == (array.dtype.str, shape) and array.flags.c_contiguous
+    size = mapped.offset + array.nbytes
+    if (
+        not is_whole
+        or path.name != f"{name}-{digest[:HASH_DIGITS]}.npy"
+        or not size == entry.get("size") == path.stat().st_size
+    ):
+        return None
+    return {"dtype": array.dtype.str, "shape": shape, "file": path.name, "size": size, "sha256": digest}
+
+
+def _write_list(folder: Path | None, role: str, values: list[Any]) -> dict[str, Any]:
     text = json.dumps(values, indent=0, allow_nan=False) + "\n"
     file = _write_file(
         folder, lambda target: target.write(text.encode()), lambda digest: f"{role}-{digest[:HASH_DIGITS]}.json"
@@ -283,10 +362,26 @@ def _write_list(folder: Path, role: str, values: list[Any]) -> dict[str, Any]:
     return {"count": len(values)} | file
 
 
-def _write_file(folder: Path, write: Callable[[Any], object], final_name: Callable[[str], str]) -> dict[str, str | int]:
-    """Write to a temporary name, sync, rename to the name that follows from the hash."""
+def _write_file(
+    folder: Path | None, write: Callable[[Any], object], final_name: Callable[[str], str]
+) -> dict[str, str | int]:
+    """Write to a temporary name, sync, rename to the name that follows from the hash; with None, only measure."""
+    if folder is None:
+        counter, digest = _Counter(), "0" * hashlib.sha256().digest_size * 2
+        write(counter)
+        return {"file": final_name(digest), "size": counter.n_bytes, "sha256": digest}
     name, digest, size = write_hashed(folder / f"{TEMPORARY}{os.getpid()}", write, name_of=final_name)
     return {"file": name, "size": size, "sha256": digest}
+
+
+class _Counter:
+    """A file that forgets what is written to it."""
+
+    def __init__(self) -> None:
+        self.n_bytes = 0
+
+    def write(self, data: Any) -> None:
+        self.n_bytes += memoryview(data).nbytes
 
 
 @contextlib.contextmanager
@@ -319,22 +414,30 @@ def refuse_other_files(folder: Path) -> None:
         raise FileExistsError(errno.EEXIST, message, str(folder))
 
 
-def _referenced_files(folder: Path) -> set[str] | None:
-    """The files and stores that the manifest on disk names; None when it cannot be read, an empty set without one."""
+def _referenced_files(folder: Path) -> dict[str, Any] | None:
+    """The files and stores that the manifest on disk names, with their rows of the tables; none without a manifest.
+
+    None when it cannot be read.
+    """
     try:
         manifest = json.loads((folder / MANIFEST).read_bytes())
     except FileNotFoundError:
-        return set()
+        return {}
     except (ValueError, RecursionError):
         return None
     stores = manifest.get("stores") if isinstance(manifest, dict) else None
-    pending, found = [manifest], set(stores if isinstance(stores, dict) else ())
+    files = {value["file"]: value for value in _dictionaries(manifest) if isinstance(value.get("file"), str)}
+    return dict(stores if isinstance(stores, dict) else {}) | files
+
+
+def _dictionaries(manifest: Any) -> Iterator[dict[str, Any]]:
+    """The dictionaries in a manifest."""
+    pending = [manifest]
     while pending:
         value = pending.pop()
         if isinstance(value, dict):
             pending.extend(value.values())
-            found |= {value["file"]} if isinstance(value.get("file"), str) else set()
-    return found
+            yield value
 
 
 def _remove_temporary(folder: Path) -> None:
@@ -356,7 +459,7 @@ def _remove_leftovers(folder: Path, previous: set[str], wanted: set[str]) -> Non
     if in_force is None:
         return
     for entry in list(os.scandir(folder)):
-        if entry.name in in_force | wanted:
+        if entry.name in {*in_force} | wanted:
             continue
         is_file = FILE_NAME.fullmatch(entry.name) and entry.is_file(follow_symlinks=False)
         is_store = STORE_NAME.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False)
@@ -480,7 +583,7 @@ class JoinedArray:
                 raise ValueError(f"a part of shape {plain.shape} does not fit into an array of shape {self.shape}")
             if not all_finite(plain):
                 raise NotSavableError("an array contains NaN or infinity; train again with finite data")
-            file.write(plain.tobytes())
+            file.write(plain.reshape(-1).view(np.uint8).data)  # not a copy as bytes
             n_rows += len(plain)
         if n_rows != self.shape[0]:
             raise ValueError(f"the parts have {n_rows} rows, but the array has {self.shape[0]}")

@@ -150,9 +150,8 @@ class WorkFolder:
 
         Shards of different sizes may overlap; then the first of them counts.
         """
-        found = sorted(
-            (int(match[1]), int(match[2])) for name in os.listdir(self.shards) if (match := SHARD_NAME.fullmatch(name))
-        )
+        names = os.listdir(self.shards) if self.shards.is_dir() else []  # a kill may have come while it was removed
+        found = sorted((int(match[1]), int(match[2])) for name in names if (match := SHARD_NAME.fullmatch(name)))
         ranges: list[Range] = []
         for first, last in found:
             if (ranges[-1][1] if ranges else 0) <= first < last <= n_labels:
@@ -160,12 +159,19 @@ class WorkFolder:
         return ranges
 
     def remove(self) -> None:
-        """Remove everything, under another name first: a late worker then finds no folder to write to."""
+        """Remove everything, under another name first: a late worker then finds no folder to write to.
+
+        Folders go first. What the others say about a finished update is needed until nothing is left to do: after a
+        kill, an update that finds no trace of itself would be made again.
+        """
+        for entry in [entry for entry in self.path.iterdir() if entry.is_dir()]:
+            self._remove_path(entry)
         self._remove_path(self.path)
 
     def _remove_if_useless(self, with_model_folder: bool) -> None:
         """Remove everything after a failure before the first shard was finished."""
-        if self.path.exists() and not any(SHARD_NAME.fullmatch(name) for name in os.listdir(self.shards)):
+        names = os.listdir(self.shards) if self.shards.is_dir() else []
+        if self.path.exists() and not any(map(SHARD_NAME.fullmatch, names)):
             self.remove()
             if with_model_folder:
                 with contextlib.suppress(OSError):  # it is not empty, or gone

@@ -2,8 +2,11 @@
 
     w[l, f] = scale[l] · q[l, f]        q: whole numbers of 8 or 16 bits; scale: float32
 
-The product is exact in float64, so the scores of compressed weights are those of `tocsr()`, bit for bit. The rounding
-moves a weight by at most half a scale. Prediction reads weights by feature, so they are stored by feature: for every
+The product is exact in float64, so the scores of compressed weights are those of `tocsr()`, bit for bit. Scales have so
+few digits (17 or 9 bits) that it is exact in float32 as well, and solvers of float32 weights can compute the objective
+of what is stored. The rounding moves a weight by at most half a scale.
+
+Prediction reads weights by feature, so they are stored by feature: for every
 block of labels and every feature a list of entries in increasing order of labels. The labels of a list take one byte
 per entry, the distance from the label before (narrow), or two bytes, the label in its block (wide), whichever is
 smaller. In a narrow list, entries with q = 0 bridge distances above 255.
@@ -12,6 +15,7 @@ smaller. In a narrow list, entries with q = 0 bridge distances above 255.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, ClassVar, Self
 
@@ -19,12 +23,13 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-__all__ = ["BITS", "CompressedWeights"]
+__all__ = ["BITS", "CompressedWeights", "ListSizes", "quantize"]
 
 BITS = (8, 16)
 LABELS_PER_BLOCK = 32768  # as in problems/scores.py: the sums of a block stay in the cache
 LONGEST_STEP = 255  # of a narrow list
 AT_ONCE = 2**22  # weights that are coded or decoded at a time, about 80 bytes each
+FLOAT32_DIGITS = 24
 MOST_IN_BLOCK = 2**32 - 1  # entries or bytes, which have 32 bits
 _VALUES: dict[int, np.dtype[Any]] = {8: np.dtype(np.int8), 16: np.dtype(np.int16)}
 
@@ -142,6 +147,15 @@ class CompressedWeights:
         """Bytes of all arrays."""
         return sum(getattr(self, name).nbytes for name in self.ARRAYS)
 
+    @cached_property
+    def squared_norms(self) -> FloatArray:
+        """‖w_l‖² of every label, shape (n_labels,); reads all lists once."""
+        sums = np.zeros(self.shape[0])
+        for features in self._feature_ranges():
+            part = self.columns(features)
+            sums += np.bincount(part.indices, weights=np.square(part.data), minlength=len(sums))
+        return sums
+
     def scaled(self, factors: npt.ArrayLike) -> Self:
         """The weights times a positive factor per label: other scales, rounded to float32, on the same lists."""
         scale = (self.scale * np.asarray(factors, dtype=np.float64)).astype(np.float32)
@@ -253,22 +267,92 @@ def _most_in_block(indptr: IntArray, per_block: int) -> int:
     return int(np.diff(ends).max(initial=0))
 
 
+def quantize(coef: Any, bits: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[Any]]:
+    """Scales of the labels of CSR weights, shape (n_labels,), and the whole numbers q of their values, (n_stored,).
+
+    Examples
+    --------
+    >>> import scipy.sparse as sp
+    >>> from widemargin.problems.compressed import quantize
+    >>> scale, q = quantize(sp.csr_array([[2.0, 0.5]]), bits=8)
+    >>> q.tolist(), (float(scale[0]) * q).round(3).tolist()
+    ([127, 32], [2.0, 0.504])
+    """
+    largest = np.zeros(coef.shape[0])
+    with_weights = np.flatnonzero(np.diff(coef.indptr))
+    if len(with_weights):
+        largest[with_weights] = np.maximum.reduceat(np.abs(coef.data), coef.indptr[with_weights])
+    most = 2 ** (bits - 1) - 1
+    # Rounded up, so that the largest weight is at most `most` times the scale.
+    mantissa, exponent = np.frexp(largest / most)
+    steps = 2.0 ** (FLOAT32_DIGITS - (bits - 1))
+    scale = np.ldexp(np.ceil(mantissa * steps) / steps, exponent).astype(np.float32)
+    factors = np.repeat(scale.astype(np.float64), np.diff(coef.indptr))
+    # A scale that is too small for float32 is 0, or has fewer digits.
+    q = np.divide(coef.data, factors, out=np.zeros(len(coef.data)), where=factors > 0.0)
+    return scale, np.rint(q, out=q).clip(-most, most).astype(_VALUES[bits])
+
+
 def _rounded(part: Any, bits: int, threshold: float) -> tuple[npt.NDArray[np.float32], Any]:
     """Scales of the labels of a block, and their whole numbers as a csc_array without zeros."""
-    largest = np.zeros(part.shape[0])
-    with_weights = np.flatnonzero(np.diff(part.indptr))
-    weights = np.abs(part.data)
-    if len(with_weights):
-        largest[with_weights] = np.maximum.reduceat(weights, part.indptr[with_weights])
-    most = 2 ** (bits - 1) - 1
-    scale = (largest / most).astype(np.float32)
-    factors = np.repeat(scale.astype(np.float64), np.diff(part.indptr))
-    # A scale that was rounded down makes the largest weight 127.000004, and one that underflowed is 0.
-    q = np.rint(np.divide(part.data, factors, out=np.zeros(len(weights)), where=factors > 0.0)).clip(-most, most)
-    q[weights < threshold] = 0.0
-    found = sp.csr_array((q.astype(_VALUES[bits]), part.indices, part.indptr), shape=part.shape).tocsc()
+    scale, q = quantize(part, bits)
+    q[np.abs(part.data) < threshold] = 0
+    found = sp.csr_array((q, part.indices, part.indptr), shape=part.shape).tocsc()
     found.eliminate_zeros()
     return scale, found
+
+
+class ListSizes:
+    """Bytes of the lists of weights at any threshold, without making them.
+
+    Parameters
+    ----------
+    coef : csr_array of shape (n_labels, n_features)
+        The weights, in canonical format.
+    bits : {8, 16}
+        Bits per value.
+    labels_per_block : int, default=32768
+        As of the `CompressedWeights`.
+
+    Examples
+    --------
+    >>> import scipy.sparse as sp
+    >>> from widemargin.problems.compressed import CompressedWeights, ListSizes
+    >>> coef = sp.csr_array([[2.0, 0.5], [0.0, 1.0]])
+    >>> weights = CompressedWeights.of(coef, 16, threshold=0.6)
+    >>> ListSizes(coef, 16).at(0.6), weights.values.nbytes + weights.places.nbytes
+    (6, 6)
+    """
+
+    def __init__(self, coef: Any, bits: int, labels_per_block: int = LABELS_PER_BLOCK) -> None:
+        self.value_bytes = bits // 8
+        self._parts = []
+        weights = np.abs(coef.data)
+        weights[quantize(coef, bits)[1] == 0] = 0
+        weights = sp.csr_array((weights, coef.indices, coef.indptr), shape=coef.shape)
+        for first in range(0, coef.shape[0], labels_per_block):
+            part = weights if coef.shape[0] <= labels_per_block else weights[first : first + labels_per_block]
+            columns = part.tocsc()
+            of_list = np.repeat(np.arange(coef.shape[1], dtype=np.int32), np.diff(columns.indptr))
+            self._parts.append((columns.data, columns.indices, of_list))
+
+    def at(self, threshold: float) -> int:
+        """Bytes of values and places without the weights below the threshold in absolute value."""
+        total = 0
+        for weights, labels, of_list in self._parts:
+            kept = weights >= threshold if threshold > 0.0 else weights > 0.0
+            some, lists = labels[kept], of_list[kept]
+            steps = np.diff(some, prepend=some.dtype.type(0))
+            is_first = np.diff(lists, prepend=lists.dtype.type(-1)) != 0
+            steps[is_first] = some[is_first]
+            starts = np.flatnonzero(is_first)
+            if len(starts) == 0:
+                continue
+            fillers = np.add.reduceat(np.maximum(steps - 1, 0) // LONGEST_STEP, starts, dtype=np.int64)
+            sizes = np.diff(starts, append=len(lists))
+            narrow, wide = (sizes + fillers) * (1 + self.value_bytes), sizes * (2 + self.value_bytes)
+            total += int(np.minimum(narrow, wide).sum())
+        return total
 
 
 def _lists(columns: Any) -> tuple[Any, Any, Any]:

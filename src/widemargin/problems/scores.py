@@ -764,14 +764,16 @@ def csr_of(data: npt.NDArray[Any], indices: npt.NDArray[Any], indptr: npt.NDArra
 
 
 def squared_norms(coef: Any) -> FloatArray:
-    """‖w_j‖² of every row of dense or CSR weights, shape (n_outputs,)."""
-    if not sp.issparse(coef):
+    """‖w_j‖² of every row of dense, CSR or compressed weights, shape (n_outputs,)."""
+    if isinstance(coef, np.ndarray):
         return np.asarray(np.einsum("ij,ij->i", coef, coef, dtype=np.float64))
     return _sums_of_squares(coef)
 
 
 def _sums_of_squares(coef: Any) -> FloatArray:
     """‖w_j‖² of every row, one block of rows after another."""
+    if isinstance(coef, CompressedWeights):
+        return coef.squared_norms
     squares, first = np.zeros(coef.shape[0]), 0
     for values, indptr in _row_blocks(coef):
         values = np.square(values, dtype=np.float64)
@@ -811,8 +813,11 @@ def _row_blocks(coef: Any) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[Any] 
     sparse = sp.issparse(coef)
     step = max(1, BLOCK_BYTES // 8 * coef.shape[0] // max(1, coef.nnz if sparse else coef.size))
     for first in range(0, coef.shape[0], step):
-        block = coef[first : first + step]
-        yield (block.data, block.indptr) if sparse else (block, None)
+        if sparse:  # not coef[first:…], which copies values and indices
+            indptr = coef.indptr[first : first + step + 1]
+            yield coef.data[indptr[0] : indptr[-1]], indptr - indptr[0]
+        else:
+            yield coef[first : first + step], None
 
 
 def _csr_in_blocks(coef: npt.NDArray[Any], threshold: float) -> Any:

@@ -24,7 +24,7 @@ from widemargin.problems.tree_penalties import OrthogonalPenalty, QuadraticPenal
 from widemargin.solvers.result import SolverResult
 from widemargin.solvers.tree.joint_dual import JointResult
 
-__all__ = ["prune_top_k", "prune_tree"]
+__all__ = ["prune_top_k", "prune_tree", "top_k_objective", "tree_objective"]
 
 WORK_BYTES = 2**26
 WORK_ARRAYS = 5  # of the size of a part of the scores, alive at once
@@ -82,6 +82,23 @@ def prune_top_k(
         intercept = 0.5 * np.diff(intercept) * np.array([-1.0, 1.0])
     else:
         coef = drop_small(coef, threshold)
+    how: dict[str, Any] = {"intercept_scaling": intercept_scaling, "n_threads": n_threads}
+    certificate = replace(result.certificate, primal=top_k_objective(coef, intercept, X, y, loss, costs, **how))
+    return replace(result, coef=coef, intercept=intercept, certificate=certificate)
+
+
+def top_k_objective(
+    coef: Any,
+    intercept: Floats,
+    X: Any,
+    y: npt.NDArray[np.int64],
+    loss: TopKHinge,
+    costs: Floats,
+    *,
+    intercept_scaling: float,
+    n_threads: int = 1,
+) -> float:
+    """The objective of given weights, one row per class, in float64 over all rows; the rest as in `prune_top_k`."""
     scorer = LinearScorer(coef, intercept)
     primal = 0.5 * (float(squared_norms(coef).sum()) + _squared_constant(intercept, intercept_scaling))
     step = max(1, WORK_BYTES // (8 * WORK_ARRAYS * len(intercept)))
@@ -89,8 +106,7 @@ def prune_top_k(
         rows = slice(first, first + step)
         margins = margins_of_wrong_classes(scorer.scores(X[rows], n_threads=n_threads), y[rows])
         primal += float(costs[rows] @ loss.value(margins))
-    certificate = replace(result.certificate, primal=primal)
-    return replace(result, coef=coef, intercept=intercept, certificate=certificate)
+    return primal
 
 
 def prune_tree(
@@ -136,18 +152,39 @@ def prune_tree(
     """
     coef, intercept = result.coef, result.intercept.astype(np.float64)
     coef = coef.pruned(threshold) if isinstance(coef, TreeWeights) else drop_small(coef, threshold)
-    constant = (intercept / intercept_scaling if intercept_scaling != 0.0 else np.zeros(len(intercept)))[:, None]
+    how: dict[str, Any] = {"intercept_scaling": intercept_scaling, "k": k, "n_threads": n_threads}
+    primal, products = tree_objective(coef, intercept, X, losses, penalty, **how)
     changes: dict[str, Any] = {"coef": coef}
+    if products is not None and isinstance(result, JointResult):
+        changes["products"] = products
+    return replace(result, **changes, certificate=replace(result.certificate, primal=primal))
+
+
+def tree_objective(
+    coef: Any,
+    intercept: Floats,
+    X: Any,
+    losses: TreeLosses,
+    penalty: OrthogonalPenalty | QuadraticPenalty,
+    *,
+    intercept_scaling: float,
+    k: int = 1,
+    n_threads: int = 1,
+) -> tuple[float, Floats | None]:
+    """The objective of given weights of nodes in float64 over all rows, and the products of an `OrthogonalPenalty`.
+
+    The rest as in `prune_tree`.
+    """
+    constant = (intercept / intercept_scaling if intercept_scaling != 0.0 else np.zeros(len(intercept)))[:, None]
+    products = None
     if isinstance(penalty, OrthogonalPenalty):
         products = pair_products(penalty.paths, coef) + pair_products(penalty.paths, constant)
         value = penalty.value_of_products(products)
-        if isinstance(result, JointResult):
-            changes["products"] = products
     else:
         value = penalty.value(coef.astype(np.float64)) + penalty.value(constant)
     score_of = _group_scores(X, coef, intercept, n_threads)
     loss = losses.evaluate_scores(score_of).value if k == 1 else losses.top_k_value(score_of, TopKHinge(k))
-    return replace(result, **changes, certificate=replace(result.certificate, primal=value + loss))
+    return value + loss, products
 
 
 def _group_scores(X: Any, coef: Any, intercept: Floats, n_threads: int) -> Callable[[Any, slice], Floats]:

@@ -47,8 +47,10 @@ from widemargin.estimators.tuning import AUTO, check_metric, choose_for_lists, u
 from widemargin.labels.encoding import EncodedTargets
 from widemargin.metrics.propensity import JAIN_A, JAIN_B, jain_propensities
 from widemargin.parallel.executors import CURRENT_EXECUTOR
+from widemargin.problems.compressed import CompressedWeights
 from widemargin.problems.losses import LOSSES
 from widemargin.problems.scores import rank_scales
+from widemargin.solvers.one_vs_all.duals import in_all_rows
 from widemargin.solvers.one_vs_all.plan import Plan, make_plan, solve
 from widemargin.solvers.one_vs_all.problem import OneVsAllResult, Problem
 from widemargin.solvers.one_vs_all.prune_sweep import prune_sweep
@@ -558,7 +560,9 @@ class OneVsAllClassifier(LabelModel):
     def _previous_weights(self, data: TrainingData) -> tuple[Any, Any] | None:
         """Weights of the previous fit when they can be continued."""
         same_shape = self.coef_.shape == (data.targets.Y.shape[1], data.X.shape[1])
-        return (self.coef_, self.intercept_) if same_shape and self._has_labels_of(data.targets) else None
+        if not (same_shape and self._has_labels_of(data.targets)):
+            return None
+        return self.coef_.tocsr() if isinstance(self.coef_, CompressedWeights) else self.coef_, self.intercept_
 
     def _has_labels_of(self, targets: EncodedTargets) -> bool:
         """Whether the previous fit had the same labels; columns of an indicator may have been named since."""
@@ -579,7 +583,7 @@ class OneVsAllClassifier(LabelModel):
         harmless = HARMLESS_GAP if self.loss == "logistic" else 0.0
         finish_fit(self, data, result, ADVICE, scope=" over all labels", tol=self.gap_tol or 0.0, negligible=harmless)
         if result.duals is not None:
-            self.duals_ = result.duals
+            self.duals_ = in_all_rows(result.duals, data.sample_weight)
         if self.prune > 0.0:
             self._warn_of_pruning(result, stacklevel=5)
 

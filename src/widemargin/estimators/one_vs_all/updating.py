@@ -38,6 +38,8 @@ feature are visited, plus the labels whose intercept is above −1, which every 
 from __future__ import annotations
 
 import copy
+import functools
+import itertools
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -48,6 +50,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
+from widemargin.data.normalize import with_unit_rows
 from widemargin.data.training_rows import TrainingRows
 from widemargin.estimators.one_vs_all.classifier import OneVsAllClassifier
 from widemargin.estimators.one_vs_all.folder_training import is_large, write_rows
@@ -55,6 +58,7 @@ from widemargin.estimators.one_vs_all.shards import CONTINUE, ShardRun, can_be_s
 from widemargin.estimators.training import TrainingData
 from widemargin.exceptions import TrainingInterrupted, WidemarginError
 from widemargin.labels.encoding import EncodedTargets, listed
+from widemargin.model_io.write import JoinedArray, JoinedCsr
 from widemargin.parallel import as_executor
 from widemargin.parallel.work_folder import WorkFolder
 from widemargin.problems.certificate import relative_gap
@@ -73,8 +77,8 @@ from widemargin.solvers.one_vs_all.problem import (
 from widemargin.solvers.result import Status
 
 __all__ = [
-    "Change", "Rows", "Verdict", "in_order", "judge", "pick_rows", "solve_labels", "stack_rows", "start_from",
-    "update_labels", "widened",
+    "Change", "OldDuals", "Rows", "Verdict", "in_order", "joined_rows", "judge", "label_with_other_objective",
+    "pick_rows", "solve_labels", "stack_rows", "start_from", "update_labels", "widened",
 ]  # fmt: skip
 
 UNTOUCHED, KEPT, SOLVED, NEW, LEFT = OUTCOMES = ("untouched", "kept", "solved", "new", "left")
@@ -87,6 +91,8 @@ LABELS_PER_BLOCK = 512  # at most: what is made of their weights should stay in 
 # solver stores its own, which a polished solution does not differ from: in 58 of 12,951 small fits that were not
 # polished, rows up to 0.054 outside the margin had a dual variable, though none that made a bound wrong.
 INTERCEPT_ROUNDING, NEWTON_INTERCEPT = 1e-5, 0.1
+N_COMPARED = 4  # labels whose objectives tell whether rows are those of the model; 0.01 s for 140,000 short texts
+OTHER_OBJECTIVE = 1e-4  # relative: rows in float64 may have been trained on in float32
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -180,10 +186,10 @@ class Verdict:
         Bounds of the old weights on the changed rows, the columns of `BOUND_COLUMNS`; zero for new labels. A dual
         value that is lost with removed rows is zero: losses are never negative.
     touched : ndarray of int
-        Labels with other dual variables than before; a label that keeps its weights and is not among them has the old
-        ones, which are zero in new and in removed rows.
+        Labels with dual variables in new rows; a label that keeps its weights and is not among them has the old ones of
+        the rows that stay.
     touched_duals : csr_array of shape (n_touched, n_rows) or None
-        These dual variables, if dual variables were given.
+        These dual variables, if there are any.
 
     Examples
     --------
@@ -219,7 +225,7 @@ def update_labels(
     new.C, new.rank_scale, new.warm_start, new.callback = model.C_, model.rank_scale_, False, None
     problem = new._problem(change.data)
     old_bounds = _bounds_of(new, model, change)
-    duals, removed_duals = _duals_of(model, change, problem)
+    duals = _duals_of(model, change, problem)
     coef, intercept = widened(model.coef_, problem.X.shape[1]), model.intercept_
     plan = new._planned(problem)
     verdict = judge(
@@ -233,7 +239,7 @@ def update_labels(
         prune=model.prune,
         gap_tol=model.gap_tol,
         duals=duals,
-        removed_duals=removed_duals,
+        added_rows=_problem_rows(change)[change.old_rows < 0],
         outside=NEWTON_INTERCEPT if plan.algorithm == "newton" and not plan.polish else INTERCEPT_ROUNDING,
     )
     outcome = verdict.outcome
@@ -323,8 +329,9 @@ def _joined(
     left = np.flatnonzero(outcome == LEFT)
     if len(left) and _depends_on_all_rows(model, change):
         bounds[left] = _certified(new, problem.select(left), coef[left], intercept[left])
+    joined = None
     if duals is not None:
-        duals = _joined_duals(duals, verdict, source, None if solved is None else solved.duals, pick)
+        joined = _joined_duals(duals, verdict, source, None if solved is None else solved.duals, pick)
     status = np.full(len(outcome), model.status_.value, dtype="<U16")
     if model.gap_tol is not None:
         status[relative_gap(bounds[:, 3], bounds[:, 1]) <= model.gap_tol] = Status.CONVERGED.value
@@ -335,13 +342,40 @@ def _joined(
     if change.X is None:
         counts += model.label_counts_[1:] if model.kind_ == "binary" else model.label_counts_[known]
     history = frequency_history(counts, n_iter, bounds)
-    return OneVsAllResult.of(coef, intercept, status, bounds, history=history, n_iter=n_iter, duals=duals)
+    return OneVsAllResult.of(coef, intercept, status, bounds, history=history, n_iter=n_iter, duals=joined)
 
 
 def _name_of(change: Change, output: int) -> str:
     """The name of a label, for a message."""
     classes = change.targets.classes
     return str(classes[1 if change.targets.kind == "binary" else output])
+
+
+def label_with_other_objective(model: OneVsAllClassifier, X: Any, Y: Any, weight: Floats | None) -> int | None:
+    """A class whose stored objective differs from that on some rows; None if the rows may be those of the model.
+
+    Only the most frequent labels are compared, by whose margins most rows are that are inside any.
+    """
+    if not hasattr(model, "label_bounds_"):  # stored by an earlier version
+        return None
+    plain = copy.copy(model)
+    plain.C, plain.callback = model.C_, None
+    rows = with_unit_rows(X) if model.normalize else X
+    outputs = sp.csr_array(Y[:, [1]]) if model.kind_ == "binary" else Y
+    targets = EncodedTargets(model.kind_, model.classes_, outputs, model.sparse_output_)
+    labels = np.argsort(model.label_counts_[1:] if model.kind_ == "binary" else model.label_counts_)[-N_COMPARED:]
+    problem = plain._problem(TrainingData(rows, rows, targets, weight)).select(labels)
+    weights = rows_of(model.coef_, labels)
+    scores = np.asarray(problem.X @ (weights.toarray() if sp.issparse(weights) else weights).T.astype(np.float64)).T
+    bias = problem.bias_value * model.intercept_[labels].astype(np.float64)
+    positive = np.zeros(scores.shape, dtype=bool)
+    positive[np.repeat(np.arange(len(labels)), np.diff(problem.positive_indptr)), problem.positive_rows] = True
+    losses = get_loss(problem.loss).value(np.where(positive, 1.0, -1.0) * (scores + bias[:, None]))
+    factor = np.where(positive, problem.positive_factor[:, None], problem.negative_factor[:, None])
+    objective = problem.C * (factor * losses) @ problem.row_weight
+    objective += 0.5 * (squared_norms(weights) + problem.bias_penalty * bias**2)
+    other = np.abs(objective - model.label_bounds_[labels, 0]) > OTHER_OBJECTIVE * objective
+    return int(labels[np.argmax(other)] + (model.kind_ == "binary")) if other.any() else None
 
 
 def _bounds_of(new: OneVsAllClassifier, model: OneVsAllClassifier, change: Change) -> Floats:
@@ -396,48 +430,117 @@ def _dual_values_at(problem: Problem, coef: Any, intercept: npt.NDArray[Any]) ->
     return values
 
 
-def _duals_of(model: OneVsAllClassifier, change: Change, problem: Problem) -> tuple[Any, Any]:
-    """The dual variables of the old labels in the rows of the problem, zero in new rows, and in the removed rows.
+@dataclass(frozen=True)
+class OldDuals:
+    """The dual variables of a model, as the rows of a changed problem see them.
 
-    None if they were not kept, or if no row is removed.
+    They are renumbered when they are used, a few labels at a time: memory that is new to a process costs more than what
+    is done with it.
+
+    Parameters
+    ----------
+    stored : csr_array of shape (n_old, n_columns)
+        The dual variables of the model.
+    place : ndarray of shape (n_columns,)
+        The row of the problem that each column belongs to; −1 for removed rows and those of weight zero.
+    n_rows : int
+        Number of rows of the problem.
+    removed : csr_array of shape (n_old, n_removed)
+        The dual variables in the removed rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import scipy.sparse as sp
+    >>> from widemargin.estimators.one_vs_all.updating import OldDuals
+    >>> stored = sp.csr_array(np.array([[1.0, 2.0, 0.0], [0.0, 3.0, 4.0]]))
+    >>> old = OldDuals.of(stored, place=np.array([1, -1, 0]), n_rows=2, removed=np.array([1]))
+    >>> old.rows(np.array([1])).toarray().tolist(), old.removed.toarray().tolist()
+    ([[4.0, 0.0]], [[2.0], [3.0]])
     """
+
+    stored: Any
+    place: npt.NDArray[Any]
+    n_rows: int
+    removed: Any
+
+    @classmethod
+    def of(cls, stored: Any, place: Ints, n_rows: int, removed: Ints) -> OldDuals:
+        """Those of a model, given the columns of the removed rows."""
+        number = np.full(stored.shape[1], -1, dtype=stored.indices.dtype)
+        number[removed] = np.arange(len(removed))
+        gone, found = number >= 0, [np.empty(0, dtype=np.int64)]
+        if len(removed):
+            for first in range(0, stored.nnz, PAIRS_PER_BLOCK):
+                found.append(first + np.flatnonzero(gone[stored.indices[first : first + PAIRS_PER_BLOCK]]))
+        lost = np.concatenate(found)
+        indptr = np.searchsorted(lost, stored.indptr)
+        parts = stored.data[lost], number[stored.indices[lost]], indptr
+        shape = stored.shape[0], len(removed)
+        return cls(stored, place.astype(stored.indices.dtype), n_rows, sp.csr_array(parts, shape=shape))
+
+    def rows(self, labels: Ints) -> Any:
+        """Those of some labels in the rows of the problem, CSR of shape (len(labels), n_rows)."""
+        return self.joined([], labels)
+
+    def joined(self, others: list[Any], pick: Ints) -> Any:
+        """The labels `pick` of these followed by those of other matrices, CSR of shape (len(pick), n_rows)."""
+        n_old = self.stored.shape[0]
+        parts = [self.stored, *others]
+        lengths = np.concatenate([np.diff(part.indptr) for part in parts]).astype(np.int64)
+        lengths[:n_old] -= np.diff(self.removed.indptr)
+        indptr = np.append(0, np.cumsum(lengths[pick]))
+        found = sp.csr_array((len(pick), self.n_rows), dtype=self.stored.dtype)
+        found.data = np.empty(indptr[-1], dtype=self.stored.dtype)
+        found.indices, found.indptr = np.empty(indptr[-1], dtype=self.place.dtype), indptr.astype(self.place.dtype)
+        first = 0
+        for number, data, indices in _runs_of_rows(parts, pick):
+            if number == 0:
+                indices = self.place[indices]
+                kept = indices >= 0
+                if not kept.all():
+                    data, indices = data[kept], indices[kept]
+            last = first + len(data)
+            found.data[first:last], found.indices[first:last] = data, indices
+            first = last
+        return found
+
+
+def _duals_of(model: OneVsAllClassifier, change: Change, problem: Problem) -> OldDuals | None:
+    """The dual variables of the old labels, if they were kept and the old rows are known."""
     duals = getattr(model, "duals_", None)
-    if duals is None or change.X is None or problem.X.shape[0] != change.X.shape[0]:  # rows of weight zero are left out
-        return None, None
+    if duals is None or change.X is None:
+        return None
     record: TrainingRows | None = getattr(model, "rows_", None)
-    if record is not None and duals.shape[1] == record.n_stored:
-        numbers = record.live_numbers()
-    else:
-        numbers = np.arange(duals.shape[1])
-    n_rows, stay = problem.X.shape[0], change.old_rows[change.old_rows >= 0]
+    is_stored = record is not None and duals.shape[1] == record.n_stored
+    numbers = record.live_numbers() if record is not None and is_stored else np.arange(duals.shape[1])
+    is_old = change.old_rows >= 0
+    stay = change.old_rows[is_old]
     gone = np.ones(len(numbers), dtype=bool)
     gone[stay] = False
-    place = np.full(duals.shape[1], -1, dtype=duals.indices.dtype)
-    place[numbers[stay]] = np.arange(len(stay))
-    shape = (duals.shape[0], n_rows)
-    if not gone.any():
-        indices = duals.indices if len(numbers) == duals.shape[1] else place[duals.indices]
-        return sp.csr_array((duals.data, indices, duals.indptr), shape=shape), None
-    # Few entries go. The indexing of scipy visits all of them twice for either part.
-    kept = (place >= 0)[duals.indices]
-    lost = np.flatnonzero(~kept)
-    before = np.searchsorted(lost, duals.indptr).astype(duals.indptr.dtype)
-    parts = duals.data[kept], place[duals.indices[kept]], duals.indptr - before
-    place[numbers[gone]] = np.arange(int(gone.sum()))
-    removed = duals.data[lost], place[duals.indices[lost]], before
-    return sp.csr_array(parts, shape=shape), sp.csr_array(removed, shape=(duals.shape[0], int(gone.sum())))
+    place = np.full(duals.shape[1], -1)
+    place[numbers[stay]] = _problem_rows(change)[is_old]
+    return OldDuals.of(duals, place, problem.X.shape[0], numbers[gone])
 
 
-def _joined_duals(old: Any, verdict: Verdict, source: Ints, solved: Any, pick: Ints) -> Any:
+def _problem_rows(change: Change) -> Ints:
+    """The row of the problem that each row is; −1 for rows of weight zero, which it leaves out."""
+    if change.weight is None:
+        return np.arange(len(change.old_rows))
+    has_weight = change.weight > 0.0
+    return np.where(has_weight, np.cumsum(has_weight) - 1, -1)
+
+
+def _joined_duals(old: OldDuals, verdict: Verdict, source: Ints, solved: Any, pick: Ints) -> Any:
     """The dual variables of all labels: old ones, those that an update changed, and those of labels solved again."""
-    chosen = np.maximum(source, 0)
-    chosen[verdict.touched] = old.shape[0] + np.arange(len(verdict.touched))
-    parts = [old, verdict.touched_duals]
+    chosen, n_old = np.maximum(source, 0), old.stored.shape[0]
+    others = [] if verdict.touched_duals is None else [verdict.touched_duals]
+    chosen[verdict.touched] = n_old + np.arange(len(verdict.touched))
     if solved is not None:
-        is_solved = pick >= old.shape[0]
+        is_solved = pick >= n_old
         chosen[is_solved] = pick[is_solved] + len(verdict.touched)
-        parts.append(solved)
-    return _picked_rows(parts, chosen)
+        others.append(solved)
+    return old.joined(others, chosen)
 
 
 def start_from(coef: Any, intercept: npt.NDArray[Any], source: Ints) -> tuple[Any, Any]:
@@ -497,27 +600,43 @@ def pick_rows(old: Any, new: Any, pick: Ints) -> Any:
     """The rows `pick` of the old weights followed by the new ones."""
     if not sp.issparse(old):
         return np.vstack([old, new])[pick]
-    return _picked_rows([old, new], pick)
+    _, data, indices = zip(*_runs_of_rows([old, new], pick), strict=True)
+    picked = sp.csr_array((len(pick), old.shape[1]), dtype=old.dtype)
+    picked.data, picked.indices = np.concatenate(data), np.concatenate(indices)
+    picked.indptr = _starts_of_rows([old, new], pick)
+    return picked
 
 
-def _picked_rows(parts: list[Any], pick: Ints) -> Any:
-    """The rows `pick` of CSR arrays below each other."""
+def joined_rows(old: Any, new: Any, pick: Ints) -> JoinedCsr:
+    """The rows `pick` of two CSR arrays below each other, to be written to a model folder; nothing is copied."""
+    _, data, indices = zip(*_runs_of_rows([old, new], pick), strict=True)
+    indptr = _starts_of_rows([old, new], pick)
+    joined = [JoinedArray(runs[0].dtype, (int(indptr[-1]),), functools.partial(iter, runs)) for runs in (data, indices)]
+    return JoinedCsr(joined[0], joined[1], indptr, (len(pick), old.shape[1]))
+
+
+def _starts_of_rows(parts: list[Any], pick: Ints) -> npt.NDArray[Any]:
+    """`indptr` of the rows `pick` of CSR arrays below each other."""
+    lengths = np.concatenate([np.diff(part.indptr) for part in parts])[pick]
+    return np.append(0, np.cumsum(lengths, dtype=np.int64)).astype(parts[0].indices.dtype)
+
+
+def _runs_of_rows(parts: list[Any], pick: Ints) -> Iterator[tuple[int, Any, Any]]:
+    """The rows `pick` of CSR arrays below each other: the number of an array, and values and columns that share memory.
+
+    Rows that follow each other in one array are given together, up to LABELS_PER_BLOCK.
+    """
     starts = np.append(0, np.cumsum([part.shape[0] for part in parts]))
-    lengths = np.concatenate([np.diff(part.indptr) for part in parts])[pick].astype(np.int64)
     number = np.searchsorted(starts, pick, side="right") - 1
     place = pick - starts[number]
-    # Runs of consecutive rows of the same matrix are copied as a whole.
-    ends = np.flatnonzero((np.diff(place) != 1) | (np.diff(number) != 0)) + 1
-    data, indices = [parts[0].data[:0]], [parts[0].indices[:0]]
-    for first, last in zip(np.append(0, ends).tolist(), np.append(ends, len(pick)).tolist(), strict=True):
+    is_start = np.append(True, (np.diff(place) != 1) | (np.diff(number) != 0))[: len(pick)]
+    is_start[::LABELS_PER_BLOCK] = True
+    runs = np.append(np.flatnonzero(is_start), len(pick))
+    yield 0, parts[0].data[:0], parts[0].indices[:0]
+    for first, last in itertools.pairwise(runs.tolist()):
         matrix = parts[number[first]]
         values = slice(matrix.indptr[place[first]], matrix.indptr[place[last - 1] + 1])
-        data.append(matrix.data[values])
-        indices.append(matrix.indices[values])
-    picked = sp.csr_array((len(pick), parts[0].shape[1]), dtype=parts[0].dtype)
-    picked.data, picked.indices = np.concatenate(data), np.concatenate(indices)
-    picked.indptr = np.append(0, np.cumsum(lengths)).astype(picked.indices.dtype)
-    return picked
+        yield int(number[first]), matrix.data[values], matrix.indices[values]
 
 
 def widened(matrix: Any, n_columns: int) -> Any:
@@ -556,8 +675,8 @@ def judge(
     *,
     prune: float,
     gap_tol: float | None,
-    duals: Any = None,
-    removed_duals: Any = None,
+    duals: OldDuals | None = None,
+    added_rows: Ints | None = None,
     outside: float = INTERCEPT_ROUNDING,
 ) -> Verdict:
     """Decide which labels keep their weights.
@@ -579,10 +698,11 @@ def judge(
         The threshold below which weights were dropped.
     gap_tol : float or None
         The gap to keep; None keeps untouched labels only.
-    duals : csr_array of shape (n_old, n_rows), optional
-        The dual variables of the old labels in the rows of the problem, zero in added rows. Squared hinge only.
-    removed_duals : csr_array of shape (n_old, n_removed), optional
-        Those in the removed rows. Without them, every label that a removed row may have touched loses its bound.
+    duals : OldDuals, optional
+        The dual variables of the old labels. Without them, every label that a removed row may have touched loses its
+        bound. Squared hinge only.
+    added_rows : ndarray of shape (n_added,), optional
+        The rows of the problem that the added rows are, −1 for those of weight zero; needed with `duals`.
     outside : float
         How far outside the margin a removed row may be and still have touched a label.
 
@@ -599,14 +719,14 @@ def judge(
     gain, touched, _, step = _change(problem, coef, intercept, source, old, added, np.zeros(problem.n_labels), 0.0)
     # The dual variables come from the weights before pruning, whose scores differ by at most ‖dropped‖ ‖x‖.
     dropped = np.zeros(problem.n_labels)
-    if prune > 0.0 and len(removed) and removed_duals is None:
+    if prune > 0.0 and len(removed) and duals is None:
         norms = np.zeros(problem.n_labels)
         norms[old] = squared_norms(coef)[source[old]]
         dropped = np.sqrt(norms * share / np.maximum(1e-300, 1.0 - share))
-    outside = outside if removed_duals is None else 0.0
+    outside = outside if duals is None else 0.0
     loss, shrunk, lost, _ = _change(problem, coef, intercept, source, old, removed, dropped, outside)
-    if removed_duals is not None:
-        lost[old] = (np.diff(removed_duals.indptr) > 0)[source[old]]
+    if duals is not None:
+        lost[old] = (np.diff(duals.removed.indptr) > 0)[source[old]]
     elif len(removed):  # of a label that lost all its weights, ‖dropped‖ is not known
         lost |= share >= 1.0
     primal += gain - loss
@@ -621,23 +741,32 @@ def judge(
 
     certified = ~lost
     kept = near(dual) & certified
-    tested, extended = np.empty(0, dtype=np.int64), None
+    changed_duals: list[Any] = []
+    with_new_duals = [np.empty(0, dtype=np.int64)]
     if duals is not None:
         forecast = dual + step
-        if removed_duals is not None:
-            forecast[old] -= 0.5 * _lost_norms(removed_duals[source[old]], removed.Y[:, old], removed.X)
+        if len(removed):
+            forecast[old] -= 0.5 * _lost_norms(duals.removed[source[old]], removed.Y[:, old], removed.X)
         tested = changed[(near(forecast) & ~kept)[changed]]
-        extended = _extended(problem, coef, intercept, source, tested, duals, added)
-        found = dual_values(problem.select(tested), extended)
-        better = lost[tested] | (found > dual[tested])
-        if not better.all():
-            tested, extended, found = tested[better], sp.csr_array(extended[np.flatnonzero(better)]), found[better]
-        dual[tested] = found
-        certified[tested] = True
+        for first in range(0, len(tested), LABELS_PER_BLOCK):
+            block = tested[first : first + LABELS_PER_BLOCK]
+            own = duals.rows(source[block])
+            extended = _extended(problem, coef, intercept, source, block, own, added, added_rows)
+            found, without = dual_values(problem.select(block), extended), np.where(lost[block], -np.inf, dual[block])
+            # New rows get their dual variables one by one; together, these may be worse than none.
+            again = np.flatnonzero(lost[block] & touched[block])
+            if len(again):
+                without[again] = dual_values(problem.select(block[again]), own[again])
+            better = found > without
+            dual[block], certified[block] = np.maximum(found, without), True
+            if len(added):  # without new rows, the dual variables are those of the rows that stay
+                with_new_duals.append(block[better])
+                changed_duals.append(extended if better.all() else extended[np.flatnonzero(better)])
         kept = near(dual) & certified
     dual[:] = np.where(certified, np.minimum(dual, primal), 0.0)
     outcome[changed] = np.where(kept, KEPT, SOLVED)[changed]
-    return Verdict(outcome, new_bounds, tested, extended)
+    together = sp.csr_array(sp.vstack(changed_duals, format="csr")) if changed_duals else None
+    return Verdict(outcome, new_bounds, np.concatenate(with_new_duals), together)
 
 
 def _lost_norms(duals: Any, Y: Any, X: Any) -> Floats:
@@ -660,17 +789,16 @@ def _extended(
     intercept: npt.NDArray[Any],
     source: Ints,
     labels: Ints,
-    duals: Any,
+    own: Any,
     added: Rows,
+    added_rows: Ints | None,
 ) -> Any:
-    """Dual variables of some labels with those of touching new rows, the last ones of the problem.
+    """The dual variables `own` of some labels with those of touching new rows.
 
     A new row gets the maximiser over its own coordinate, α = 2cξ / (1 + 2c‖x‖²), which adds c ξ² / (1 + 2c‖x‖²) to D.
     """
-    own = sp.csr_array(duals[source[labels]])
-    if len(added) == 0:
+    if added_rows is None or len(added) == 0:
         return own
-    first = problem.X.shape[0] - len(added)
     norms = squared_norms(added.X)
     kept_row = np.repeat(np.arange(len(labels)), np.diff(own.indptr))
     data, row, column = [own.data], [kept_row], [own.indices]
@@ -681,10 +809,10 @@ def _extended(
         label, new_row, slack, is_positive = pairs
         factor = np.where(is_positive, problem.positive_factor[block][label], problem.negative_factor[block][label])
         cost = 2.0 * problem.C * added.weight[new_row] * factor
-        inside = slack > 0.0
+        inside = (slack > 0.0) & (cost > 0.0)
         data.append((cost * slack / (1.0 + cost * norms[new_row]))[inside])
         row.append(place[block[label[inside]]])
-        column.append(first + new_row[inside])
+        column.append(added_rows[new_row[inside]])
     coordinates = np.concatenate(row), np.concatenate(column)
     found = sp.csr_array((np.concatenate(data), coordinates), shape=own.shape, dtype=np.float32)
     found.sort_indices()
@@ -789,10 +917,9 @@ def _slack_blocks(
         label, row, score = _stored(scores, bias, room, full)
         own = sp.csr_array(positives[labels])
         positive_label = np.repeat(np.arange(len(labels)), np.diff(own.indptr))
-        key, positive_key = label * len(rows) + row, positive_label * len(rows) + own.indices
-        is_positive = np.isin(key, positive_key)
-        negative = ~is_positive
-        positive_score = _entries(scores, positive_label, own.indices) + bias[positive_label]
+        number = _numbered(len(labels), len(rows), positive_label, own.indices)
+        negative = number[label, row] < 0
+        positive_score = _scores_at(scores, number, positive_label, own.indices) + bias[positive_label]
         label = np.concatenate([label[negative], positive_label])
         row = np.concatenate([row[negative], own.indices.astype(np.int64)])
         slack = np.concatenate([1.0 + score[negative], 1.0 - positive_score])
@@ -845,22 +972,27 @@ def _logistic_losses(problem: Problem, labels: Ints, scores: Any, intercept: npt
     )
     own = sp.csr_array(sp.csr_array(rows.Y.T)[labels])
     label = np.repeat(np.arange(len(labels)), np.diff(own.indptr))
-    score = _entries(scores, label, own.indices) + bias[label]
+    number = _numbered(len(labels), len(rows), label, own.indices)
+    score = _scores_at(scores, number, label, own.indices) + bias[label]
     exchanged = positive_factor[label] * value(score) - negative_factor[label] * value(-score)
     losses += np.bincount(label, weights=rows.weight[own.indices] * exchanged, minlength=len(bias))
     return np.asarray(problem.C * losses)
 
 
-def _entries(matrix: Any, rows: Ints, columns: Ints) -> Floats:
-    """matrix[rows, columns] of a dense or CSR matrix."""
-    if isinstance(matrix, np.ndarray):
-        return np.asarray(matrix[rows, columns])
-    matrix = sp.csr_array(matrix)
-    matrix.sort_indices()
-    width = matrix.shape[1]
-    keys = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr)) * width + matrix.indices
-    wanted = rows * width + columns
-    if len(keys) == 0:
-        return np.zeros(len(wanted))
-    place = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-    return np.where(keys[place] == wanted, matrix.data[place], 0.0)
+def _numbered(n_labels: int, n_rows: int, label: Ints, row: Ints) -> npt.NDArray[np.int32]:
+    """A table of labels and rows with the numbers of some pairs, −1 elsewhere; blocks of labels are small."""
+    number = np.full((n_labels, n_rows), -1, dtype=np.int32)
+    number[label, row] = np.arange(len(label))
+    return number
+
+
+def _scores_at(scores: Any, number: npt.NDArray[np.int32], label: Ints, row: Ints) -> Floats:
+    """The scores of the pairs that a table numbers; those that a CSR matrix does not have are zero."""
+    if isinstance(scores, np.ndarray):
+        return np.asarray(scores[label, row])
+    # Not scores[label, row]: sorting the rows of the matrix takes longer than all else.
+    found, of_entry = np.zeros(len(label)), np.repeat(np.arange(scores.shape[0]), np.diff(scores.indptr))
+    entry = number[of_entry, scores.indices]
+    wanted = entry >= 0
+    found[entry[wanted]] = scores.data[wanted]
+    return found

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from widemargin.estimators.persistence import Codec, checked_matrix, checked_vector, stored_parameters
+from widemargin.estimators.persistence import Codec, checked_matrix, checked_vector, restore_weights, stored_parameters
 from widemargin.estimators.tree.model import PATH_METHODS, DecisionTree, Orthogonality
 from widemargin.estimators.tree.targets import label_nodes, without_stops
 from widemargin.labels.taxonomy import Taxonomy
@@ -96,7 +96,7 @@ class TreeCodec(Codec):
             return
         shape = (m, model.n_features_in_)
         if "coef_parts" not in arrays:
-            model.coef_ = checked_matrix(arrays["coef"], "coef", shape)
+            restore_weights(model, state, shape)
             return
         parts = checked_matrix(arrays["coef_parts"], "coef_parts", shape)
         R = checked_vector(arrays["factor_R"], "factor_R", length=self._n_ancestor_pairs(model))

@@ -22,7 +22,7 @@ from widemargin import _core
 if TYPE_CHECKING:
     from widemargin.solvers.one_vs_all.problem import Problem
 
-__all__ = ["dual_matrix", "dual_values"]
+__all__ = ["dual_matrix", "dual_values", "in_all_rows"]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -46,6 +46,23 @@ def dual_matrix(lengths: Ints, rows: npt.NDArray[Any], values: npt.NDArray[Any],
     duals.data, duals.indices = values, rows.astype(index_dtype, copy=False)
     duals.indptr = np.append(0, np.cumsum(lengths)).astype(index_dtype)
     return duals
+
+
+def in_all_rows(duals: Any, weight: npt.NDArray[Any] | None) -> Any:
+    """Dual variables of the rows of positive weight, which are those of a `Problem`, with a column for every row.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import scipy.sparse as sp
+    >>> from widemargin.solvers.one_vs_all.duals import in_all_rows
+    >>> in_all_rows(sp.csr_array(np.array([[1.0, 2.0]])), np.array([1.0, 0.0, 0.5])).toarray().tolist()
+    [[1.0, 0.0, 2.0]]
+    """
+    if weight is None or duals.shape[1] == len(weight):
+        return duals
+    indices = np.flatnonzero(weight > 0.0).astype(duals.indices.dtype)[duals.indices]
+    return sp.csr_array((duals.data, indices, duals.indptr), shape=(duals.shape[0], len(weight)))
 
 
 def dual_values(problem: Problem, duals: Any) -> Floats:

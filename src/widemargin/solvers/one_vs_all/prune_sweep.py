@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +24,9 @@ from widemargin.solvers.one_vs_all.fast import weight_arrays
 from widemargin.solvers.one_vs_all.plan import Plan, solve
 from widemargin.solvers.one_vs_all.problem import BOUND_COLUMNS, OneVsAllResult
 
-__all__ = ["prune_sweep"]
+__all__ = ["prune_sweep", "stored_objectives"]
+
+SMALLEST = float(np.finfo(np.float32).tiny)  # drops zeros only: weights that are never dense
 
 
 def prune_sweep(plan: Plan, result: OneVsAllResult, thresholds: Sequence[float]) -> Iterator[OneVsAllResult]:
@@ -54,14 +57,11 @@ def prune_sweep(plan: Plan, result: OneVsAllResult, thresholds: Sequence[float])
     >>> [round(sweep.certificate.gap, 3) for sweep in prune_sweep(plan, solve(plan), [0.01, 1.0])]
     [0.0, 1.6]
     """
-    objectives, before = _batched_objectives(plan, result, thresholds), squared_norms(result.coef)
+    objectives = _batched_objectives(plan, result.coef, result.intercept, thresholds)
+    before = squared_norms(result.coef)
     for place, threshold in enumerate(thresholds):
         coef = drop_small(result.coef, threshold)
-        if objectives is not None:
-            primal = objectives[place]
-        else:
-            stay = replace(plan, algorithm="newton", start=(coef, result.intercept), max_iter=0, polish=False)
-            primal = solve(replace(stay, prune=threshold)).primal_by_label
+        primal = objectives[place] if objectives is not None else _objectives_one_by_one(plan, coef, result.intercept)
         kept = np.divide(squared_norms(coef), before, out=np.ones_like(before), where=before > 0)
         bounds = result.bounds_by_label.copy()
         bounds[:, BOUND_COLUMNS.index("primal")] = primal
@@ -70,13 +70,50 @@ def prune_sweep(plan: Plan, result: OneVsAllResult, thresholds: Sequence[float])
         yield OneVsAllResult.of(coef, result.intercept, result.status_by_label, bounds, **rest)
 
 
+def stored_objectives(plan: Plan, coef: Any, intercept: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """The objective of given weights in float64 over all rows, for every label.
+
+    Parameters
+    ----------
+    plan : Plan
+        The problem, and how it is solved.
+    coef : ndarray or csr_array of shape (n_labels, n_features)
+        The weights: numbers of the type of X.
+    intercept : ndarray of shape (n_labels,)
+        The intercepts.
+
+    Returns
+    -------
+    ndarray of shape (n_labels,)
+        The objectives.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from widemargin.solvers.one_vs_all.plan import make_plan
+    >>> from widemargin.solvers.one_vs_all.problem import Problem
+    >>> from widemargin.solvers.one_vs_all.prune_sweep import stored_objectives
+    >>> X, Y = np.array([[1.0, 0.0], [-1.0, 0.0]]), np.array([[1], [0]])
+    >>> stored_objectives(make_plan(Problem.of(X, Y)), np.array([[0.5, 0.0]]), np.zeros(1))  # ½ · 0.25 + 2 · 0.25
+    array([0.625])
+    """
+    objectives = _batched_objectives(plan, coef, intercept, [0.0])
+    return _objectives_one_by_one(plan, coef, intercept) if objectives is None else objectives[0]
+
+
+def _objectives_one_by_one(plan: Plan, coef: Any, intercept: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """Objectives of shape (n_labels,) by the Newton solver with no step allowed."""
+    stay = replace(plan, algorithm="newton", start=(coef, intercept), max_iter=0, polish=False, prune=SMALLEST)
+    return solve(stay).primal_by_label
+
+
 def _batched_objectives(
-    plan: Plan, result: OneVsAllResult, thresholds: Sequence[float]
+    plan: Plan, coef: Any, intercept: npt.NDArray[Any], thresholds: Sequence[float]
 ) -> npt.NDArray[np.float64] | None:
     """Objectives of shape (n_thresholds, n_labels) by batched passes; None where these do not apply."""
-    X, arrays = plan.problem.X, weight_arrays(result.coef, result.intercept)
-    as_stored = result.coef.data if sp.issparse(result.coef) else result.coef[result.coef != 0]
-    exact = np.array_equal(arrays["data"], as_stored) and np.array_equal(arrays["intercept"], result.intercept)
+    X, arrays = plan.problem.X, weight_arrays(coef, intercept)
+    as_stored = coef.data if sp.issparse(coef) else coef[coef != 0]
+    exact = np.array_equal(arrays["data"], as_stored) and np.array_equal(arrays["intercept"], intercept)
     fits = sp.issparse(X) and X.nnz * 16 <= plan.memory_limit_mb * 2**20
     if plan.problem.loss != "squared_hinge" or not fits or not exact:
         return None
