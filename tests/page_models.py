@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from widemargin import HierarchicalClassifier, OneVsAllClassifier, Taxonomy, TextPipeline, TopKClassifier
+from widemargin.estimators.compression import compress
 
 __all__ = ["MODELS", "TEXTS", "make_model"]
 
@@ -42,8 +43,8 @@ def corpus(seed):
     return texts, rng
 
 
-def one_vs_all():
-    """Several labels per row, pairs of words, and everything that changes scores and decisions."""
+def one_vs_all(bits=None):
+    """Several labels per row, pairs of words, and everything that changes scores and decisions; compressed or not."""
     texts, _ = corpus(0)
     Y = np.array([[w in text for w in WORDS[:7]] for text in texts], dtype=int)
     vectorizer = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, stop_words="english", dtype=np.float32)
@@ -53,7 +54,10 @@ def one_vs_all():
     X = vectorizer.fit_transform(texts)
     classifier.fit(X, Y).set_label_names([f"<b>{word}</b>" for word in WORDS[:7]])
     classifier.fit_decision(X, Y).calibrate(X, Y)
-    return TextPipeline([("tfidf", vectorizer), ("classifier", classifier)])
+    model = TextPipeline([("tfidf", vectorizer), ("classifier", classifier)])
+    names = classifier.classes_
+    rows = (texts, [[names[label] for label in np.flatnonzero(row)] for row in Y])
+    return model if bits is None else compress(model, bits=bits, rows=rows)
 
 
 def simple(classifier, vectorizer, n_classes, calibrate=None):
@@ -93,6 +97,7 @@ def undecided():
 
 MODELS = {
     "one-vs-all": one_vs_all,
+    "one-vs-all, compressed": lambda: one_vs_all(bits=8),
     "one-vs-all, sign": plain_one_vs_all,
     "one-vs-all, undecided": undecided,
     "top-k": lambda: simple(

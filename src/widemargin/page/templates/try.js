@@ -415,9 +415,9 @@ function makeModel(about, analysis, buffer) {
     }
     for (let i = 0; i < nLive; i++) if (!Number.isFinite(values[i])) values[i] = 0; // no node of the path has a sibling
     const kept = tree.decision === "beam" ? keptByBeam(values, Math.max(tree.beam_width, k)) : null;
-    const atEnds = new Float64Array(classes.length).fill(-Infinity);
-    for (let i = 0; i < nLive; i++) if (endClass[i] >= 0 && (!kept || kept[i])) atEnds[endClass[i]] = values[i];
-    const best = largest(atEnds, k).filter((label) => atEnds[label] > -Infinity);
+    const endValues = new Float64Array(classes.length).fill(-Infinity);
+    for (let i = 0; i < nLive; i++) if (endClass[i] >= 0 && (!kept || kept[i])) endValues[endClass[i]] = values[i];
+    const best = largest(endValues, k).filter((label) => endValues[label] > -Infinity);
     const probabilities = about.calibration ? pathProbabilities(scores) : null;
 
     const siblingOf = (node) => {
@@ -459,7 +459,7 @@ function makeModel(about, analysis, buffer) {
         return { ...step, runner_up: nameOf(sibling), margin: scores[node] - scores[sibling], ...lead };
       }) : namesOf(label);
       const probability = probabilities ? (place[label] < 0 ? 1 : probabilities[place[label]]) : null;
-      const found = { label: classes[label], score: atEnds[label], probability, predicted: null, note };
+      const found = { label: classes[label], score: endValues[label], probability, predicted: null, note };
       return { ...found, ...sumOf(row, form), path: steps };
     });
 
@@ -557,7 +557,7 @@ function makeModel(about, analysis, buffer) {
     const found = await response.json().catch(() => ({ detail: response.statusText }));
     if (!response.ok) {
       const { detail } = found;
-      throw new Error(typeof detail === "string" ? detail : "The server refused the request: " + JSON.stringify(detail));
+      throw new Error(typeof detail === "string" ? detail : "The server refused this: " + JSON.stringify(detail));
     }
     return found;
   }
@@ -725,7 +725,8 @@ function makeModel(about, analysis, buffer) {
   if (service) {
     request("GET").then(describe).catch((error) => say(error.message, true));
     token.addEventListener("change", () => {
-      request("GET").then((facts) => { describe(facts); say(""); update(); }).catch((error) => say(error.message, true));
+      const start = (facts) => { describe(facts); say(""); update(); };
+      request("GET").then(start).catch((error) => say(error.message, true));
     });
   } else {
     describe(about);
