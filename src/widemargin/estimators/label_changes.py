@@ -38,7 +38,7 @@ from widemargin.data.normalize import with_unit_rows
 from widemargin.data.training_rows import TrainingRows
 from widemargin.estimators.one_vs_all.classifier import OneVsAllClassifier
 from widemargin.estimators.one_vs_all.updating import pick_rows, solve_labels, start_from
-from widemargin.estimators.persistence import check_savable, load, save
+from widemargin.estimators.persistence import check_savable, load, refuse_packed, save
 from widemargin.estimators.training import TrainingData
 from widemargin.estimators.update import OldRows, has_index, manifest_of, old_rows_of, with_vectorizer
 from widemargin.exceptions import WidemarginError
@@ -177,6 +177,8 @@ def change_labels(
     """
     cpu = time.process_time()
     folder = os.fspath(model) if isinstance(model, str | os.PathLike) else None
+    if folder is not None:
+        refuse_packed(folder)
     target = out if out is not None else folder
     if target is not None:
         check_writable(target)

@@ -57,6 +57,7 @@ from widemargin.estimators.one_vs_all.updating import (
 from widemargin.estimators.persistence import (
     check_savable,
     load,
+    refuse_packed,
     restored_vectorizer,
     save,
     stored_options,
@@ -292,6 +293,8 @@ def update(
     """
     cpu = time.process_time()
     folder = os.fspath(model) if isinstance(model, str | os.PathLike) else None
+    if folder is not None:
+        refuse_packed(folder)
     target = out if out is not None else folder
     if target is None:
         for_folders = {"executor": executor, "shard_size": shard_size, "memory_limit_mb": memory_limit_mb}
