@@ -12,7 +12,7 @@ SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-om
 KERNEL_TESTS := tests/reference tests/problems tests/data/test_text_reader.py tests/data/test_fuzz_corpus.py tests/model_io/test_fuzz_corpus.py tests/estimators/test_fuzz_corpus.py
 
 CPP_SOURCES := $(wildcard cpp/*/*.?pp cpp/bindings/testing/*)
-CORE_SOURCES := CMakeLists.txt pyproject.toml $(filter-out cpp/tests/%,$(CPP_SOURCES))
+CORE_SOURCES := CMakeLists.txt pyproject.toml $(filter-out cpp/tests/% cpp/native/%,$(CPP_SOURCES))
 
 .PHONY: help demo check quick test compatibility lint format bench reproduce-one-vs-all reproduce-four-quadrants reproduce-output-codes reproduce-orthogonal-transfer reproduce-top-k-rivals bench-rivals wheel docs sanitized-core sanitize fuzz fuzz-guided clean
 help: ## show this list
@@ -149,6 +149,30 @@ arm: ## compile the C++ tests for 64-bit ARM and run them in QEMU; needs a cross
 	@$(MAKE) --no-print-directory --jobs $(CPP_JOBS) $(CPP_TESTS:%=build/arm/%.run)
 	@$(ARM_RUN) build/arm/test_simd | grep -x 'instruction set in use: neon'
 	@echo "All C++ tests passed on ARM"
+
+# The C interface and the program for machines without Python. Scores are computed as in the core: no contraction.
+NATIVE_FLAGS := -std=c++17 -O3 -ffp-contract=off -falign-loops=64 -falign-functions=64 -Wall -Wextra -Wno-maybe-uninitialized \
+  -fPIC -fvisibility=hidden -Icpp -Iinclude
+NATIVE := build/native/libwidemargin.so build/native/widemargin-native build/native/predict
+RUSTC ?= $(shell command -v rustc)
+build/native/%.o: cpp/native/%.cpp
+	@mkdir -p $(@D)
+	$(CCACHE) $(CXX) $(NATIVE_FLAGS) -MMD -MP -c $< -o $@
+-include $(wildcard build/native/*.d)
+build/native/libwidemargin.so: build/native/widemargin.o
+	$(CXX) -shared -pthread $< -o $@
+build/native/widemargin-native: build/native/main.o build/native/widemargin.o
+	$(CXX) -static -pthread -s $^ -o $@
+build/native/predict: examples/native/predict.c build/native/libwidemargin.so
+	$(CC) -std=c99 -Wall -Wextra -Werror -Iinclude $< -Lbuild/native -lwidemargin -Wl,-rpath,'$$ORIGIN' -o $@
+build/native/predict-rust: examples/native/predict.rs build/native/libwidemargin.so
+	$(RUSTC) -O $< -L build/native -C link-args='-Wl,-rpath,$$ORIGIN' -o $@
+
+.PHONY: native
+native: $(NATIVE) $(if $(RUSTC),build/native/predict-rust) $(VENV)/.installed-test ## build and test the C interface, the static program and their examples
+	@$(if $(RUSTC),,echo "no rustc: the example in Rust is skipped")
+	WIDEMARGIN_NATIVE=build/native $(BIN)/python -m pytest --quiet tests/native
+	@ls -l $(NATIVE)
 
 sanitize: sanitized-core ## run the C++ tests and the kernel tests under ASan and UBSan
 	@$(MAKE) --no-print-directory --jobs $(CPP_JOBS) $(CPP_TESTS:%=build/sanitize/%.run)
