@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "bindings/bind.hpp"
+#include "scores/compressed.hpp"
 #include "scores/dense.hpp"
 
 namespace widemargin {
@@ -84,6 +85,38 @@ void bind_sparse_weights(nb::class_<Weights> &weights) {
         nb::keep_alive<1, 11>());
 }
 
+template <typename Q>
+void bind_compressed_weights(nb::class_<Weights> &weights) {
+    using Starts = nb::ndarray<const uint32_t, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
+    weights.def(
+        "__init__",
+        [](Weights *self, ConstVector<Q> values, ConstVector<uint8_t> places, Starts starts, ConstMatrix<int64_t> bases,
+           ConstVector<float> scale, int64_t labels_per_block, ConstVector<double> intercept,
+           ConstVector<int32_t> by_intercept) {
+            const int64_t n_labels = intercept.shape(0), n_features = int64_t(starts.shape(1)) - 1;
+            const int64_t n_blocks = (n_labels + labels_per_block - 1) / std::max<int64_t>(labels_per_block, 1);
+            if (int64_t(starts.shape(0)) != n_blocks || n_features < 0 || starts.shape(2) != 2 ||
+                int64_t(bases.shape(0)) != n_blocks || bases.shape(1) != 2 || int64_t(scale.shape(0)) != n_labels ||
+                int64_t(by_intercept.shape(0)) != n_labels)
+                throw std::invalid_argument("compressed weights: the arrays do not match");
+            const CompressedLists<Q> lists{values.data(),
+                                           places.data(),
+                                           int64_t(values.shape(0)),
+                                           int64_t(places.shape(0)),
+                                           reinterpret_cast<const ListStart *>(starts.data()),
+                                           bases.data(),
+                                           scale.data(),
+                                           labels_per_block};
+            new (self) Weights{std::make_unique<CompressedWeights<Q>>(lists, intercept.data(), by_intercept.data(),
+                                                                      n_labels, n_features)};
+        },
+        nb::arg("values").noconvert(), nb::arg("places").noconvert(), nb::arg("starts").noconvert(),
+        nb::arg("bases").noconvert(), nb::arg("scale").noconvert(), nb::arg("labels_per_block"),
+        nb::arg("intercept").noconvert(), nb::arg("by_intercept").noconvert(), nb::keep_alive<1, 2>(),
+        nb::keep_alive<1, 3>(), nb::keep_alive<1, 4>(), nb::keep_alive<1, 5>(), nb::keep_alive<1, 8>(),
+        nb::keep_alive<1, 9>());
+}
+
 template <typename I>
 void bind_label_scores(nb::class_<Weights> &weights) {
     weights.def(
@@ -107,12 +140,15 @@ void bind_scores(nb::module_ &module) {
 
     nb::class_<Weights> weights(
         module, "Weights",
-        "Linear weights: dense (n_labels, n_features), or by feature (`FeatureIndex` in "
-        "problems/scores.py), with the labels of every block in the order of their intercepts.");
+        "Linear weights: dense (n_labels, n_features), or by feature (`FeatureIndex` in problems/scores.py, "
+        "`CompressedWeights` in problems/compressed.py), with the labels of every block in the order of their "
+        "intercepts.");
     bind_dense_weights<float>(weights);
     bind_dense_weights<double>(weights);
     bind_sparse_weights<float>(weights);
     bind_sparse_weights<double>(weights);
+    bind_compressed_weights<int8_t>(weights);
+    bind_compressed_weights<int16_t>(weights);
     for_csr_types([&](auto types, const char *) { bind_sparse_rows(rows, types); });
     weights.def(
         "top_k",

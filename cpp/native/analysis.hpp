@@ -182,6 +182,11 @@ class TokenPattern {
                 found.kinds |= known;
                 continue;
             }
+            if (rest.substr(0, 2) == "-]") {  // stands for itself at the end
+                rest.remove_prefix(1);
+                found.ranges.emplace_back('-', '-');
+                continue;
+            }
             const int64_t low = plain_character(rest);
             int64_t high = low;
             if (rest.size() > 1 && rest[0] == '-' && rest[1] != ']') {

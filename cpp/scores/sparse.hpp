@@ -3,7 +3,8 @@
 // bit for bit the same for sparse and dense storage and for any batch, block or number of threads. (This is why the
 // file that binds these kernels is compiled without contraction into fused multiply-adds.)
 //
-// This header has the interface of all weights, and weights by feature; scores/dense.hpp has dense weights by label.
+// This header has the interface of all weights, and weights by feature; scores/compressed.hpp has those in 8 or 16
+// bits, scores/dense.hpp has dense weights by label.
 #pragma once
 
 #include <algorithm>
@@ -192,10 +193,16 @@ class PooledArrays {
     std::unique_ptr<LabelArrays> arrays_;
 };
 
+template <typename T>
+class BlockRow;
+
 // `by_intercept` lists the labels of each block, best intercept first.
 template <typename T>
 class SparseWeights final : public LinearWeights {
   public:
+    using Row = BlockRow<T>;
+    static constexpr bool HAS_ESTIMATES = true;
+
     // Throws std::invalid_argument if the index would make a kernel read outside its arrays.
     SparseWeights(const FeatureIndex<T> &index, const double *intercept, const int32_t *by_intercept, int64_t n_labels,
                   int64_t n_features)
@@ -209,10 +216,11 @@ class SparseWeights final : public LinearWeights {
             largest_intercept_ = std::max(largest_intercept_, std::abs(static_cast<double>(b)));
     }
 
-    void top_k(const RowSource &rows, int64_t k, WorkPlan plan, int64_t *out_labels, double *out_scores) const override;
+    void top_k(const RowSource &rows, int64_t k, WorkPlan plan, int64_t *labels, double *scores) const override;
     void scores(const RowSource &rows, WorkPlan plan, double *out) const override;
     double score(const RowBuffer &buffer, int64_t row, int64_t label) const override;
 
+    int64_t labels_per_block() const { return index.labels_per_block; }
     // The line of a feature, from label `base` on, or null.
     const T *line(int64_t feature, int64_t base) const {
         const int64_t number = index.line_of[feature];
@@ -250,10 +258,6 @@ class SparseWeights final : public LinearWeights {
             if (index.starts[p] < (p == 0 ? 0 : index.starts[p - 1]) || index.starts[p] > index.n_stored)
                 throw std::invalid_argument("index by feature: starts must not decrease");
     }
-
-    // Rows that are loaded at a time. They share what each block of labels brings to the cache; one block needs few,
-    // which stay in the cache themselves.
-    int64_t most_rows() const { return n_labels <= index.labels_per_block ? 32 : 256; }
 
     double largest_intercept_ = 0;
 };
@@ -363,10 +367,10 @@ class BlockRow {
 
 // Calls score(row, base, width, found) for every loaded row, in one block of labels after another so that the sums of a
 // block stay in the cache. The lines of the next row are on their way to the cache while a row is scored.
-template <typename T, class Score>
-void for_each_block_row(const SparseWeights<T> &weights, const RowBuffer &buffer, Score score) {
-    BlockRow<T> found[] = {{weights, buffer}, {weights, buffer}};
-    const int64_t per_block = weights.index.labels_per_block, n_rows = buffer.n_rows();
+template <class Weights, class Score>
+void for_each_block_row(const Weights &weights, const RowBuffer &buffer, Score score) {
+    typename Weights::Row found[] = {{weights, buffer}, {weights, buffer}};
+    const int64_t per_block = weights.labels_per_block(), n_rows = buffer.n_rows();
     for (int64_t block = 0; block * per_block < weights.n_labels; ++block) {
         const int64_t base = block * per_block, width = std::min(per_block, weights.n_labels - base);
         if (n_rows > 0) found[0].find(0, block, width);
@@ -395,29 +399,42 @@ double SparseWeights<T>::score(const RowBuffer &buffer, int64_t row, int64_t lab
     return sum;
 }
 
-template <typename T>
-void SparseWeights<T>::scores(const RowSource &rows, WorkPlan plan, double *out) const {
-    const int64_t per_row = rows.mean_row_length() * BYTES_PER_NONZERO + 8;
-    const int64_t per_block = choose_rows_per_block(rows.n_rows, most_rows(), plan.n_threads, plan.work_bytes, per_row);
-    for_each_row_block(rows.n_rows, per_block, plan.n_threads, [&]() {
-        return [&, arrays = PooledArrays(pool), buffer = RowBuffer()](int64_t first, int64_t last) mutable {
+// Rows that are loaded at a time. They share what each block of labels brings to the cache; one block needs few, which
+// stay in the cache themselves.
+template <class Weights>
+int64_t choose_loaded_rows(const Weights &weights, const RowSource &rows, WorkPlan plan, int64_t bytes_per_row) {
+    const int64_t most = weights.n_labels <= weights.labels_per_block() ? 32 : 256;
+    const int64_t per_row = bytes_per_row + rows.mean_row_length() * BYTES_PER_NONZERO + 8;
+    return choose_rows_per_block(rows.n_rows, most, plan.n_threads, plan.work_bytes, per_row);
+}
+
+// All scores of weights by feature.
+template <class Weights>
+void scores_by_feature(const Weights &weights, const RowSource &rows, WorkPlan plan, double *out) {
+    for_each_row_block(rows.n_rows, choose_loaded_rows(weights, rows, plan, 0), plan.n_threads, [&]() {
+        return [&, arrays = PooledArrays(weights.pool), buffer = RowBuffer()](int64_t first, int64_t last) mutable {
             double *sums = arrays->sums.get();
             buffer.clear();
             for (int64_t i = first; i < last; ++i) rows.append(i, buffer);
-            for_each_block_row(*this, buffer, [&](int64_t row, int64_t base, int64_t width, BlockRow<T> &found) {
-                std::copy_n(intercept + base, width, sums);
+            for_each_block_row(weights, buffer, [&](int64_t row, int64_t base, int64_t width, auto &found) {
+                std::copy_n(weights.intercept + base, width, sums);
                 found.add_exact(sums);
-                std::copy_n(sums, width, out + (first + row) * n_labels + base);
+                std::copy_n(sums, width, out + (first + row) * weights.n_labels + base);
             });
         };
     });
+}
+
+template <typename T>
+void SparseWeights<T>::scores(const RowSource &rows, WorkPlan plan, double *out) const {
+    scores_by_feature(*this, rows, plan, out);
 }
 
 // The top k for a block of rows.
 //
 // Few labels share a feature with a row. The score of every other label is its intercept, and the best of those are at
 // the front of `by_intercept`; so a row costs O(weights it meets), not O(labels).
-template <typename T>
+template <class Weights>
 class SparseTopK {
   public:
     // For a row that meets more weights than this share of a label block, a scan of all sums is faster.
@@ -426,7 +443,7 @@ class SparseTopK {
     // feature. So they pay off from this many products per feature and place.
     static constexpr int64_t ESTIMATED_PRODUCTS = 32;
 
-    SparseTopK(const SparseWeights<T> &weights, const RowSource &rows, int64_t k, int64_t *labels, double *scores)
+    SparseTopK(const Weights &weights, const RowSource &rows, int64_t k, int64_t *labels, double *scores)
         : w_(weights),
           rows_(rows),
           k_(k),
@@ -440,7 +457,7 @@ class SparseTopK {
         for (int64_t i = first; i < last; ++i) rows_.append(i, buffer_);
         heaps_.reset(last - first);
         base_ = -1;
-        for_each_block_row(w_, buffer_, [&](int64_t row, int64_t base, int64_t width, BlockRow<T> &found) {
+        for_each_block_row(w_, buffer_, [&](int64_t row, int64_t base, int64_t width, auto &found) {
             if (base != base_) sums_are_intercepts_ = false;
             base_ = base;
             width_ = width;
@@ -457,13 +474,15 @@ class SparseTopK {
             score_touched(row);
             return;
         }
-        const bool many = products >= ESTIMATED_PRODUCTS * k_ * found_->n_nonzeros();
-        const double bound = many ? found_->error_bound() : std::numeric_limits<double>::infinity();
-        if (bound < std::numeric_limits<double>::infinity()) {
-            score_candidates(row, bound);
-        } else {
-            score_by_scan(row);
+        if constexpr (Weights::HAS_ESTIMATES) {
+            const bool many = products >= ESTIMATED_PRODUCTS * k_ * found_->n_nonzeros();
+            const double bound = many ? found_->error_bound() : std::numeric_limits<double>::infinity();
+            if (bound < std::numeric_limits<double>::infinity()) {
+                score_candidates(row, bound);
+                return;
+            }
         }
+        score_by_scan(row);
     }
 
     // Estimates for all labels of the block; scores for those that can be among the top k.
@@ -528,7 +547,7 @@ class SparseTopK {
         sums_are_intercepts_ = true;
     }
 
-    const SparseWeights<T> &w_;
+    const Weights &w_;
     const RowSource &rows_;
     int64_t k_;
     int64_t *labels_;
@@ -537,19 +556,22 @@ class SparseTopK {
     RowBuffer buffer_;
     PooledArrays arrays_;
     std::vector<float> best_;
-    int64_t base_ = 0, width_ = 0;  // the block of labels
-    BlockRow<T> *found_ = nullptr;  // the row in it
+    int64_t base_ = 0, width_ = 0;            // the block of labels
+    typename Weights::Row *found_ = nullptr;  // the row in it
     bool sums_are_intercepts_ = false;
 };
 
+template <class Weights>
+void top_k_by_feature(const Weights &weights, const RowSource &rows, int64_t k, WorkPlan plan, int64_t *labels,
+                      double *scores) {
+    const int64_t per_row = std::min(k, weights.n_labels) * int64_t(sizeof(ScoredLabel));
+    for_each_row_block(rows.n_rows, choose_loaded_rows(weights, rows, plan, per_row), plan.n_threads,
+                       [&]() { return SparseTopK<Weights>(weights, rows, k, labels, scores); });
+}
+
 template <typename T>
-void SparseWeights<T>::top_k(const RowSource &rows, int64_t k, WorkPlan plan, int64_t *out_labels,
-                             double *out_scores) const {
-    const int64_t per_row =
-        std::min(k, n_labels) * sizeof(ScoredLabel) + rows.mean_row_length() * BYTES_PER_NONZERO + 8;
-    const int64_t per_block = choose_rows_per_block(rows.n_rows, most_rows(), plan.n_threads, plan.work_bytes, per_row);
-    for_each_row_block(rows.n_rows, per_block, plan.n_threads,
-                       [&]() { return SparseTopK<T>(*this, rows, k, out_labels, out_scores); });
+void SparseWeights<T>::top_k(const RowSource &rows, int64_t k, WorkPlan plan, int64_t *labels, double *scores) const {
+    top_k_by_feature(*this, rows, k, plan, labels, scores);
 }
 
 }  // namespace widemargin

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "check.hpp"
+#include "scores/compressed.hpp"
 #include "scores/dense.hpp"
 
 using namespace widemargin;
@@ -140,6 +141,41 @@ struct StoredIndex {
     }
 };
 
+// The weights in lists; those of odd features are wide. The scale is 1/2, so that q is twice the weight.
+template <typename Q>
+struct StoredLists {
+    std::vector<Q> values;
+    std::vector<uint8_t> places;
+    std::vector<ListStart> starts;
+    std::vector<int64_t> bases;
+    std::vector<float> scale;
+    int64_t labels_per_block;
+
+    StoredLists(const Problem &p, int64_t per_block) : scale(p.n_labels, 0.5f), labels_per_block(per_block) {
+        for (int64_t base = 0; base < p.n_labels; base += per_block) {
+            const int64_t entry = int64_t(values.size()), byte = int64_t(places.size());
+            bases.insert(bases.end(), {entry, byte});
+            for (int64_t f = 0; f < p.n_features; ++f) {
+                starts.push_back({uint32_t(values.size() - entry), uint32_t(places.size() - byte)});
+                int64_t last = 0;
+                for (int64_t l = 0; l < std::min(per_block, p.n_labels - base); ++l) {
+                    const double weight = p.w[(base + l) * p.n_features + f];
+                    if (weight == 0 && l % 255 != 254) continue;  // a filler, needed or not
+                    values.push_back(Q(2 * weight));
+                    places.push_back(uint8_t(f % 2 ? l : l - last));
+                    if (f % 2) places.push_back(uint8_t(l >> 8));
+                    last = l;
+                }
+            }
+            starts.push_back({uint32_t(values.size() - entry), uint32_t(places.size() - byte)});
+        }
+    }
+    CompressedLists<Q> view() const {
+        return {values.data(), places.data(), int64_t(values.size()), int64_t(places.size()),
+                starts.data(), bases.data(),  scale.data(),           labels_per_block};
+    }
+};
+
 template <typename T, typename I>
 void check_storages(const Problem &p, int64_t k, int64_t labels_per_block, WorkPlan plan) {
     const std::vector<T> x(p.x.begin(), p.x.end()), w(p.w.begin(), p.w.end());
@@ -156,6 +192,17 @@ void check_storages(const Problem &p, int64_t k, int64_t labels_per_block, WorkP
         const SparseWeights<T> sparse(stored.view(), p.intercept.data(), stored.by_intercept.data(), p.n_labels,
                                       p.n_features);
         for (const RowSource *rows : storages) check_weights(p, sparse, *rows, k, plan);
+    }
+    const StoredIndex<T> stored(p, labels_per_block, 0);  // for the order of its intercepts
+    const StoredLists<int8_t> in_8_bits(p, labels_per_block);
+    const StoredLists<int16_t> in_16_bits(p, labels_per_block);
+    const CompressedWeights<int8_t> small(in_8_bits.view(), p.intercept.data(), stored.by_intercept.data(), p.n_labels,
+                                          p.n_features);
+    const CompressedWeights<int16_t> fine(in_16_bits.view(), p.intercept.data(), stored.by_intercept.data(), p.n_labels,
+                                          p.n_features);
+    for (const RowSource *rows : storages) {
+        check_weights(p, small, *rows, k, plan);
+        check_weights(p, fine, *rows, k, plan);
     }
 }
 
@@ -236,6 +283,48 @@ void check_labels_out_of_range() {
     for (int64_t label : labels) CHECK(label >= 0 && label < p.n_labels);
 }
 
+// Lists that would make a kernel read outside their arrays are refused; labels that a block does not have are not
+// listed.
+void check_bad_lists() {
+    std::mt19937 random(5);
+    const Problem p = make_problem(random, 3, 20, 6, 0.7);
+    const StoredIndex<float> stored(p, 8, 0);
+    const auto refuses = [&](StoredLists<int8_t> lists) {
+        try {
+            const CompressedWeights<int8_t> weights(lists.view(), p.intercept.data(), stored.by_intercept.data(),
+                                                    p.n_labels, p.n_features);
+            const DenseRows<double> rows(p.x.data(), p.n_rows, p.n_features);
+            std::vector<int64_t> labels(p.n_rows * 3);
+            std::vector<double> scores(p.n_rows * 3);
+            weights.top_k(rows, 3, {1, 1 << 20}, labels.data(), scores.data());
+            for (int64_t label : labels) CHECK(label >= 0 && label < p.n_labels);
+        } catch (const std::invalid_argument &) {
+            return true;
+        }
+        return false;
+    };
+    const StoredLists<int8_t> good(p, 8);
+    CHECK(!refuses(good));
+    StoredLists<int8_t> bad = good;
+    bad.starts[2].entry = 1000;
+    CHECK(refuses(bad));
+    bad = good;
+    bad.starts[2].byte += 1;
+    CHECK(refuses(bad));
+    bad = good;
+    bad.bases[2] += 1;
+    CHECK(refuses(bad));
+    bad = good;
+    bad.values.pop_back();
+    CHECK(refuses(bad));
+    bad = good;
+    bad.labels_per_block = 12;
+    CHECK(refuses(bad));
+    bad = good;
+    std::fill(bad.places.begin(), bad.places.end(), uint8_t{255});
+    CHECK(!refuses(bad));
+}
+
 void check_bad_rows() {
     const std::vector<double> data{1.0};
     const std::vector<int32_t> indices{5}, indptr{0, 1}, falling{0, 7};
@@ -281,5 +370,6 @@ int main() {
     check_bad_rows();
     check_bad_indices();
     check_labels_out_of_range();
+    check_bad_lists();
     return 0;
 }

@@ -62,6 +62,7 @@ _PUBLIC: dict[str, str | None] = {
     "train": "widemargin.estimators.one_vs_all.folder_training",
     "tune": "widemargin.comparison",
     "update": "widemargin.estimators.update",
+    "write_onnx": "widemargin.estimators.onnx_export",
     "write_store": "widemargin.data.store",
     "write_svmlight": "widemargin.data.text",
     "write_xmc": "widemargin.data.text",

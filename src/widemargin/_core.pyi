@@ -258,6 +258,18 @@ class Weights:
         intercept: _F64,
         by_intercept: _I32,
     ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        values: _Array,
+        places: _U8,
+        starts: _Array,
+        bases: _I64,
+        scale: _Array,
+        labels_per_block: int,
+        intercept: _F64,
+        by_intercept: _I32,
+    ) -> None: ...
     def top_k(self, rows: Rows, n_threads: int, work_bytes: int, labels: _I64, scores: _F64) -> None: ...
     def scores(self, rows: Rows, n_threads: int, work_bytes: int, out: _F64) -> None: ...
     def label_scores(

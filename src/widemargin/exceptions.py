@@ -136,7 +136,7 @@ class NotPositiveDefiniteError(WidemarginError, ValueError):
 
 
 class NotSavableError(WidemarginError, ValueError):
-    """A part of a model cannot be written as plain arrays and JSON; the message names the part.
+    """A model, or a part of it, cannot be written in a format (as arrays and JSON, as ONNX); the message names it.
 
     Examples
     --------

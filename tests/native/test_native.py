@@ -432,8 +432,8 @@ def test_the_program_predicts_rows(built, models, tmp_path):
     pack(models["sparse"], tmp_path / "model.wm")
     x = rows(3, 30, seed=5)
     header = "3 30 9\n"
-    lines = ["1,2 " + " ".join(f"{j}:{row[j]!r}" for j in np.flatnonzero(row).tolist()) for row in x]
-    shifted = [" ".join(f"{j + 1}:{row[j]!r}" for j in np.flatnonzero(row).tolist()) for row in x]
+    lines = ["1,2 " + " ".join(f"{j}:{float(row[j])!r}" for j in np.flatnonzero(row).tolist()) for row in x]
+    shifted = [" ".join(f"{j + 1}:{float(row[j])!r}" for j in np.flatnonzero(row).tolist()) for row in x]
     top = models["sparse"].predict_topk(x, 5)
     expected = [
         "\t".join(f"{label}\t{score:.6g}" for label, score in zip(*pair, strict=True))

@@ -202,7 +202,7 @@ text = partial(Option, commands=TRAINING, panel=TABLE, needs="text")
 
 OPTIONS: list[Option] = [
     Option("model", "", Path, "A model folder written by widemargin train, or a file written by widemargin pack.",
-           f"{WITH_MODEL} inspect serve pack", ...),
+           f"{WITH_MODEL} inspect serve pack export", ...),
     Option("model", "", Path, "A model folder written by widemargin train.", "update labels", ...),
     Option("data", "", Path, f"Rows and labels: {NUMBERS}; or {A_TABLE}.", f"{TRAINING} evaluate report", ...),
     Option("data", "", Path, f"Rows: {NUMBERS}; or {A_TABLE}. Use - for standard input.", "predict"),
@@ -221,6 +221,8 @@ OPTIONS: list[Option] = [
            "predict", shown="standard output"),
     Option("out", "--out -o", Path, "File to write.", "report", Path("report.html"), metavar="HTML"),
     Option("out", "--out -o", Path, "Folder for the models.", "demo", Path("widemargin-demo")),
+    Option("onnx", "--onnx", Path, "ONNX file to write, for linear models on dense rows of numbers.", "export",
+           metavar="FILE"),
     Option("action", "", ("rename", "merge", "drop", "add"), "What to do: rename OLD NEW; merge LABEL LABEL … --into "
            "NAME; drop LABEL …; or add NAME --rows-with FILE.", "labels", metavar="ACTION"),
     Option("names", "", list[str], "Labels of the model, or new names.", "labels", metavar="LABEL"),
@@ -263,6 +265,7 @@ OPTIONS: list[Option] = [
     Option("k", "--k -k", str, "Ranking depths to evaluate, separated by commas; the first one determines which model "
            "is the best.", "path", "1,3,5", parse=depths),
     Option("k", "--k -k", int, "Number of labels to predict per row.", "predict", 5, min=1),
+    Option("k", "--k -k", int, "Number of labels per row in the lists of --onnx.", "export", 5, min=1),
     Option("k", "--k -k", str, "Ranking depths to evaluate, separated by commas.", "evaluate",
            shown="1,3,5; with one label per row, 1 to 10", parse=depths),
     Option("threshold", "--threshold", float, "Leave out labels whose score (for calibrated models, probability) is "
@@ -499,7 +502,7 @@ OPTIONS: list[Option] = [
     Option("restart", "--restart", bool, "Discard an unfinished training run or update in the folder and start over.",
            "train update labels", False, panel=RUN),
     Option("json", "--json", bool, "Print one JSON object instead of tables.",
-           f"{TRAINING} evaluate inspect report convert pack demo update labels", False),
+           f"{TRAINING} evaluate inspect report convert pack demo update labels export", False),
     Option("json", "--json", bool, "Print one JSON object per row, as with --format jsonl.", "predict", False),
 ]  # fmt: skip
 
@@ -579,6 +582,14 @@ COMMANDS: dict[str, Command] = {
         training on a store). Models with one problem for all classes (top-k, output codes) can only rename them.""",
         "widemargin labels model rename colour color",
         "labels:run",
+    ),
+    "export": Command(
+        """Write a model in a form that other programs can run.
+
+        --onnx writes linear models that score dense rows of numbers, for any ONNX runtime: all scores, and the top
+        labels of each row.""",
+        "widemargin export model --onnx model.onnx",
+        "export:run",
     ),
     "serve": Command(
         """Answer HTTP requests with the top labels for rows or texts.

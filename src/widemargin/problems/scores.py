@@ -31,6 +31,7 @@ import scipy.sparse as sp
 from threadpoolctl import threadpool_limits
 
 from widemargin import _core
+from widemargin.problems.compressed import CompressedWeights
 
 __all__ = [
     "BlockScorer",
@@ -67,8 +68,8 @@ class LinearScorer:
 
     Parameters
     ----------
-    coef : ndarray or sparse array of shape (n_labels, n_features)
-        Weights, float32 or float64, used without a copy when dense and C-contiguous. Finite.
+    coef : ndarray, sparse array or CompressedWeights of shape (n_labels, n_features)
+        Weights, float32 or float64, used without a copy when dense and C-contiguous, or when compressed. Finite.
     intercept : array-like of shape (n_labels,), optional
         Intercepts; zeros by default.
     scale : ndarray of shape (n_labels,), optional
@@ -104,7 +105,7 @@ class LinearScorer:
         memory_limit_mb: float = 256.0,
         index: FeatureIndex | None = None,
     ) -> None:
-        coef = coef if sp.issparse(coef) else np.asarray(coef)
+        coef = coef if sp.issparse(coef) or isinstance(coef, CompressedWeights) else np.asarray(coef)
         if coef.ndim != 2:
             raise ValueError(f"coef must have shape (n_labels, n_features); got shape {coef.shape}")
         self.n_labels, self.n_features = int(coef.shape[0]), int(coef.shape[1])
@@ -120,11 +121,16 @@ class LinearScorer:
         if scale is not None:
             offsets = scale * (offsets + 1.0) - 1.0
         self._offsets = offsets = np.ascontiguousarray(offsets)
-        if coef.dtype not in _FLOATS:
-            coef = coef.astype(np.float64)
         self._filter: CandidateFilter | None = None
         self._lines: _core.Weights | None = None
         self._n_values = 0  # of sparse rows that dense weights have scored
+        if isinstance(coef, CompressedWeights):
+            lists, per_block = coef if scale is None else coef.scaled(scale), coef.labels_per_block
+            arrays = (lists.values, lists.places, lists.starts, lists.bases, lists.scale)
+            self._weights = _core.Weights(*arrays, per_block, offsets, self._by_intercept(per_block))
+            return
+        if coef.dtype not in _FLOATS:
+            coef = coef.astype(np.float64)
         if not sp.issparse(coef):
             coef = np.ascontiguousarray(coef if scale is None else (coef * scale[:, None]).astype(coef.dtype))
             self._weights = _core.Weights(coef, offsets)
@@ -134,7 +140,6 @@ class LinearScorer:
 
     def _indexed(self, index: FeatureIndex) -> _core.Weights:
         """The weights of an index as the kernels take them."""
-        order = np.lexsort((-self._offsets, np.arange(self.n_labels) // index.labels_per_block)).astype(np.int32)
         return _core.Weights(
             index.data,
             index.labels,
@@ -145,8 +150,12 @@ class LinearScorer:
             index.most_repeats,
             index.labels_per_block,
             self._offsets,
-            order,
+            self._by_intercept(index.labels_per_block),
         )
+
+    def _by_intercept(self, labels_per_block: int) -> npt.NDArray[np.int32]:
+        """The labels of each block, best intercept first."""
+        return np.lexsort((-self._offsets, np.arange(self.n_labels) // labels_per_block)).astype(np.int32)
 
     def _weights_for(self, X: Any, work_bytes: int) -> _core.Weights:
         """The weights in the form for these rows.
