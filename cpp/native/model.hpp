@@ -16,6 +16,7 @@
 
 #include "native/analysis.hpp"
 #include "native/model_file.hpp"
+#include "scores/compressed.hpp"
 #include "scores/dense.hpp"
 #include "scores/sparse.hpp"
 
@@ -159,6 +160,38 @@ class SparseScorer final : public Scorer {
     std::vector<int32_t> line_of_;
     std::vector<double> largest_;
     std::unique_ptr<SparseWeights<T>> weights_;
+};
+
+// Weights of 8 or 16 bits, as they are stored.
+template <typename Q>
+class CompressedScorer final : public Scorer {
+  public:
+    // `scale`: factors of the labels, or empty.
+    CompressedScorer(CompressedLists<Q> lists, std::vector<double> intercept, const std::vector<double> &scale,
+                     int64_t n_features)
+        : intercept_(std::move(intercept)),
+          by_intercept_(order_by_intercept(intercept_, lists.labels_per_block)),
+          scaled_(scale.size()) {
+        for (size_t j = 0; j < scale.size(); ++j) scaled_[j] = float(double(lists.scale[j]) * scale[j]);
+        if (!scale.empty()) lists.scale = scaled_.data();
+        weights_ = std::make_unique<CompressedWeights<Q>>(lists, intercept_.data(), by_intercept_.data(),
+                                                          int64_t(intercept_.size()), n_features);
+    }
+    const LinearWeights &weights() const override { return *weights_; }
+    double weight(int64_t label, int64_t feature) const override {
+        const int64_t block = label / weights_->labels_per_block(), local = label - block * weights_->labels_per_block();
+        double sum = 0;
+        for_each_entry(weights_->list(block, feature), [&](int64_t found, Q q) {
+            if (found == local) sum += weights_->scale[size_t(label)] * double(q);
+        });
+        return sum;
+    }
+
+  private:
+    const std::vector<double> intercept_;
+    const std::vector<int32_t> by_intercept_;
+    std::vector<float> scaled_;
+    std::unique_ptr<CompressedWeights<Q>> weights_;
 };
 
 // The part of a tree in which predictions are searched, as `DecisionTree` in estimators/tree/model.py has it: nodes that
@@ -558,6 +591,9 @@ class Model {
             if (is_tree_ && stored_.has_array("coef_parts")) {
                 scorer_ = sparse_scorer(stored_.csr("coef_parts"), std::vector<double>(size_t(n_outputs)), {});
                 read_factor(n_outputs);
+            } else if (stored_.has_array("compressed_values")) {
+                const bool small = stored_.dense("compressed_values").dtype == "|i1";
+                scorer_ = small ? compressed<int8_t>("|i1", scale) : compressed<int16_t>("<i2", scale);
             } else if (stored_.is_sparse("coef")) {
                 scorer_ = sparse_weights(scale);
             } else {
@@ -621,6 +657,26 @@ class Model {
                                     padded,               line_of.as<int32_t>(), largest.as<double>(),
                                     most_repeats,         per_block};
         return std::make_unique<SparseScorer<T>>(index, intercept_, n_features_);
+    }
+
+    template <typename Q>
+    std::unique_ptr<Scorer> compressed(const char *dtype, const std::vector<double> &scale) {
+        const Array values = stored_.dense("compressed_values"), places = stored_.dense("compressed_places");
+        const Array starts = stored_.dense("compressed_starts"), bases = stored_.dense("compressed_bases");
+        const Array scales = stored_.dense("compressed_scale");
+        const Json &facts = stored_.attribute("compression");
+        const int64_t per_block = stored_.count(stored_.field(facts, "labels_per_block"), "labels_per_block");
+        const int64_t n_labels = int64_t(intercept_.size());
+        if (per_block < LINE_STEP || per_block > MOST_LOCAL_LABELS) stored_.fail("labels_per_block is damaged");
+        const int64_t n_blocks = (n_labels + per_block - 1) / per_block;
+        if (values.dtype != dtype || values.shape.size() != 1 || places.dtype != "|u1" || places.shape.size() != 1 ||
+            starts.dtype != "<u4" || starts.shape != std::vector<int64_t>{n_blocks, n_features_ + 1, 2} ||
+            bases.dtype != "<i8" || bases.shape != std::vector<int64_t>{n_blocks, 2} || scales.dtype != "<f4" ||
+            !scales.is_vector(n_labels))
+            stored_.fail("the arrays of the compressed weights do not match");
+        const CompressedLists<Q> lists{values.as<Q>(),       places.as<uint8_t>(), values.n_values,     places.n_values,
+                                       starts.as<ListStart>(), bases.as<int64_t>(),  scales.as<float>(), per_block};
+        return std::make_unique<CompressedScorer<Q>>(lists, intercept_, scale, n_features_);
     }
 
     // W = Rᵀ diag(pivots)⁻¹ Z, where R is stored by the paths from each node up: problems/tree_factor.py.

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,7 @@ from widemargin import (
     pack,
     save,
 )
+from widemargin.model_io import write_packed
 
 pytestmark = pytest.mark.slow  # compiles the library, unless WIDEMARGIN_NATIVE names a folder with one
 
@@ -186,6 +188,73 @@ def test_explanations_are_those_of_python(name, models, library, tmp_path):
                 np.testing.assert_allclose(found.intercept, expected.intercept, rtol=1e-15)
             largest = native.explain(x, label, capacity=2)
             assert largest.features == found.features[:2]
+
+
+def compressed_state(state, bits, rng, labels_per_block=8):
+    """The state with weights of 8 or 16 bits in place of its own, written by the documented layout; and the weights.
+
+    Every second list is wide; narrow ones have a filler of distance 255 where a label is further away.
+    """
+    n_labels, n_features = state.arrays["coef"].shape
+    q = rng.integers(-100, 100, size=(n_labels, n_features)) * (rng.random((n_labels, n_features)) < 0.3)
+    scale = rng.uniform(0.001, 0.01, n_labels).astype(np.float32)
+    values, places, starts, bases = [], [], [], []
+    for first in range(0, n_labels, labels_per_block):
+        bases.append((len(values), len(places)))
+        starts.append([(0, 0)])
+        for f in range(n_features):
+            before = 0
+            for label in np.flatnonzero(q[first : first + labels_per_block, f]).tolist():
+                if f % 2:
+                    places += [label % 256, label // 256]
+                else:
+                    for _ in range((label - before) // 256):
+                        values.append(0)
+                        places.append(255)
+                        before += 255
+                    places.append(label - before)
+                before = label
+                values.append(int(q[first + label, f]))
+            starts[-1].append((len(values) - bases[-1][0], len(places) - bases[-1][1]))
+    arrays = {name: array for name, array in state.arrays.items() if name not in ("coef", "label_bounds")} | {
+        "compressed_values": np.array(values, dtype=np.int8 if bits == 8 else np.int16),
+        "compressed_places": np.array(places, dtype=np.uint8),
+        "compressed_starts": np.array(starts, dtype=np.uint32),
+        "compressed_bases": np.array(bases, dtype=np.int64),
+        "compressed_scale": scale,
+    }
+    facts = {"bits": bits, "labels_per_block": labels_per_block}
+    return replace(state, arrays=arrays, attributes={**state.attributes, "compression": facts}), scale[:, None] * 1.0 * q
+
+
+@pytest.mark.parametrize("bits", [8, 16])
+@pytest.mark.parametrize("labels_per_block", [8, 32768])
+def test_compressed_weights_are_scored_as_they_are_stored(bits, labels_per_block, library, tmp_path):
+    """Against NumPy on the weights scale · q, by the order of summation that defines a score."""
+    X, rng = rows(), np.random.default_rng(bits)
+    names = [f"label {j}" for j in range(600)]
+    model = OneVsAllClassifier(max_iter=1)
+    with pytest.warns(match="stopped before"):
+        model.fit(X, [{name} for name in names[:60]])
+    few = model.to_state()
+    arrays = {**few.arrays, "coef": np.zeros((600, 30)), "intercept": rng.normal(size=600) / 10}
+    arrays |= {"label_counts": np.ones(600, dtype=np.int64), "n_iter": np.ones(600, dtype=np.int64)}
+    state, weights = compressed_state(replace(few, arrays=arrays, labels=names), bits, rng, labels_per_block)
+    write_packed(tmp_path / "model.wm", state)
+    with library.open(tmp_path / "model.wm", VERIFY) as native:
+        for x in rows(20, 30, seed=5):
+            expected = arrays["intercept"].copy()
+            for f in np.flatnonzero(x):
+                expected += x[f] * weights[:, f]
+            order = np.lexsort((np.arange(600), -expected))[:7]
+            labels, scores = native.predict(x, 7)
+            assert labels == order.tolist()
+            np.testing.assert_array_equal(scores, expected[order])
+            found = native.explain(x, labels[0])
+            products = weights[labels[0]] * x
+            assert sorted(found.features) == np.flatnonzero(products).tolist()
+            np.testing.assert_array_equal(found.contributions, products[found.features])
+            assert found.score == scores[0]
 
 
 def test_features_that_occur_twice_are_added_up(models, library, tmp_path):
