@@ -55,14 +55,14 @@ compatibility: ## estimator and solver tests on the oldest dependencies, and on 
 lint: $(VENV)/.installed-dev ## check format, style, types and spelling
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/clang-format --dry-run --Werror $(CPP_SOURCES) fuzz/*.cpp
+	$(BIN)/clang-format --dry-run --Werror $(CPP_SOURCES) fuzz/*.cpp include/*.h examples/native/*.c
 	$(BIN)/mypy
 	$(BIN)/codespell
 
 format: $(VENV)/.installed-dev ## fix the format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
-	$(BIN)/clang-format -i $(CPP_SOURCES) fuzz/*.cpp
+	$(BIN)/clang-format -i $(CPP_SOURCES) fuzz/*.cpp include/*.h examples/native/*.c
 
 bench: $(VENV)/.installed-test ## ratios against rivals; WIDEMARGIN_DATA names a folder of real data
 	@for script in $(filter-out benchmarks/reproduce_% benchmarks/against.py,$(wildcard benchmarks/[a-z]*.py)); do echo "== $$script"; $(BIN)/python $$script || exit 1; done

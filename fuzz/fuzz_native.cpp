@@ -31,17 +31,76 @@ using widemargin::Sha256;
 constexpr const char *CASE = "fuzz/failures/native-current.wm";
 constexpr unsigned SECONDS_PER_CASE = 20, LONGEST_WAIT = 400;
 constexpr int64_t MOST_DENSE = 1 << 16;
-const std::vector<std::string> WORDS = {
-    "null", "true", "false", "-1", "0", "1", "2", "3", "7", "8", "64", "65536", "2147483647", "4294967296",
-    "9007199254740993", "9223372036854775807", "99999999999999999999", "0.5", "1e308", "1e999", "NaN", "\"\"", "\"x\"",
-    "\"linear\"", "\"<f4\"", "\"<f8\"", "\"<i8\"", "\"|O\"", "\"csr\"", "\"dense\"", "\"binary\"", "\"multilabel\"",
-    "\"\\ud800\"", "\"../../etc/passwd\"", "[]", "[0]", "[2, 3]", "[4611686018427387904, 4]", "{}", "\"char\"",
-    "\"char_wb\"", "\"word\"", "\"english\"", "[\"a\", 1]", "{\"$tuple\": [1, 1000000]}", "\"[a-\"", "\"\\\\w{3,}\"",
-    "\"HierarchicalClassifier\"", "\"OneVsAllClassifier\"", "\"greedy\"", "\"beam\"", "\"flat\"", "\"bool\""};
-const std::vector<uint64_t> NUMBERS = {0,          1,          2,          127,        255,
-                                       256,        65535,      0x7fffffff, 0x80000000, 0xffffffff,
-                                       1ull << 62, 1ull << 63, ~0ull,      0x7ff0000000000000, 0x7ff8000000000000,
-                                       0x7f800000, 0x3ff0000000000000};
+const std::vector<std::string> WORDS = {"null",
+                                        "true",
+                                        "false",
+                                        "-1",
+                                        "0",
+                                        "1",
+                                        "2",
+                                        "3",
+                                        "7",
+                                        "8",
+                                        "64",
+                                        "65536",
+                                        "2147483647",
+                                        "4294967296",
+                                        "9007199254740993",
+                                        "9223372036854775807",
+                                        "99999999999999999999",
+                                        "0.5",
+                                        "1e308",
+                                        "1e999",
+                                        "NaN",
+                                        "\"\"",
+                                        "\"x\"",
+                                        "\"linear\"",
+                                        "\"<f4\"",
+                                        "\"<f8\"",
+                                        "\"<i8\"",
+                                        "\"|O\"",
+                                        "\"csr\"",
+                                        "\"dense\"",
+                                        "\"binary\"",
+                                        "\"multilabel\"",
+                                        "\"\\ud800\"",
+                                        "\"../../etc/passwd\"",
+                                        "[]",
+                                        "[0]",
+                                        "[2, 3]",
+                                        "[4611686018427387904, 4]",
+                                        "{}",
+                                        "\"char\"",
+                                        "\"char_wb\"",
+                                        "\"word\"",
+                                        "\"english\"",
+                                        "[\"a\", 1]",
+                                        "{\"$tuple\": [1, 1000000]}",
+                                        "\"[a-\"",
+                                        "\"\\\\w{3,}\"",
+                                        "\"HierarchicalClassifier\"",
+                                        "\"OneVsAllClassifier\"",
+                                        "\"greedy\"",
+                                        "\"beam\"",
+                                        "\"flat\"",
+                                        "\"bool\""};
+const std::vector<uint64_t> NUMBERS = {0,
+                                       1,
+                                       2,
+                                       127,
+                                       255,
+                                       256,
+                                       65535,
+                                       0x7fffffff,
+                                       0x80000000,
+                                       0xffffffff,
+                                       1ull << 62,
+                                       1ull << 63,
+                                       ~0ull,
+                                       0x7ff0000000000000,
+                                       0x7ff8000000000000,
+                                       0x7f800000,
+                                       0x3ff0000000000000};
 
 struct File {
     std::string name, data;
@@ -65,7 +124,8 @@ std::vector<File> unpack(const std::string &whole) {
     const Json directory = JsonReader(std::string_view(whole).substr(64, size), "corpus").document();
     std::vector<File> files;
     for (const auto &[name, entry] : directory.find("files")->fields)
-        files.push_back({name, whole.substr(size_t(entry.find("offset")->integer), size_t(entry.find("size")->integer))});
+        files.push_back(
+            {name, whole.substr(size_t(entry.find("offset")->integer), size_t(entry.find("size")->integer))});
     return files;
 }
 
@@ -135,9 +195,9 @@ std::string pack(const std::vector<File> &files) {
     std::string directory = "{\"files\": {", body;
     for (size_t j = 0; j < files.size(); ++j) {
         body.resize((body.size() + 63) / 64 * 64);
-        directory += (j == 0 ? "\"" : ", \"") + files[j].name + "\": {\"offset\": " +
-                     std::to_string(64 + room + body.size()) + ", \"size\": " + std::to_string(files[j].data.size()) +
-                     ", \"sha256\": \"" + sha256(files[j].data) + "\"}";
+        directory +=
+            (j == 0 ? "\"" : ", \"") + files[j].name + "\": {\"offset\": " + std::to_string(64 + room + body.size()) +
+            ", \"size\": " + std::to_string(files[j].data.size()) + ", \"sha256\": \"" + sha256(files[j].data) + "\"}";
         body += files[j].data;
     }
     directory += "}}";
@@ -201,7 +261,8 @@ bool run_case() {
     const std::vector<double> values = {1.0, -2.0, 0.0, 1e300, 0.5, 1e-300};
     for (const size_t count : {size_t(0), size_t(2), features.size()}) {
         for (const size_t k : {size_t(1), size_t(7)}) {
-            if (wm_predict_sparse(model, features.data(), values.data(), count, k, labels, scores, &n) != WM_OK) continue;
+            if (wm_predict_sparse(model, features.data(), values.data(), count, k, labels, scores, &n) != WM_OK)
+                continue;
             if (n > k) std::abort();
             for (size_t j = 0; j < n; ++j) {
                 if (labels[j] < 0 || labels[j] >= n_labels) std::abort();

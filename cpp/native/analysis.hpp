@@ -1,7 +1,8 @@
 // Texts as rows: what scikit-learn's TfidfVectorizer does, for the options that a model folder can store.
 //
 //     text → lower case → without accents → tokens or characters → n-grams → counts of known terms
-//     value of a term = tf · idf,  tf = count, 1 (binary) or 1 + log count (sublinear);  then divided by the l1 or l2 norm
+//     value of a term = tf · idf,  tf = count, 1 (binary) or 1 + log count (sublinear);  then divided by the l1 or l2
+//     norm
 //
 // Arithmetic, types and order of summation are those of scikit-learn and NumPy. (Only the logarithm of sublinear_tf may
 // differ in its last bit.) The tables of characters are Python's (tools/text_tables.py).
@@ -71,7 +72,8 @@ inline Characters lower_case(const Characters &text) {
     return lower;
 }
 
-// The characters of NFKD that are no combining marks. Marks are all that normalisation reorders, so this needs no order.
+// The characters of NFKD that are no combining marks. Marks are all that normalisation reorders, so this needs no
+// order.
 inline Characters without_accents(const Characters &text, bool only_ascii) {
     constexpr uint32_t FIRST = 0xac00, SYLLABLES = 11172, L = 0x1100, V = 0x1161, T = 0x11a7;  // Hangul
     Characters plain;
@@ -152,8 +154,7 @@ class TokenPattern {
         }
         bool contains(uint32_t c) const {
             bool found = ((kinds & WORD) && is_word_character(c)) || ((kinds & SPACE) && is_space(c)) ||
-                         ((kinds & NO_SPACE) && !is_space(c)) ||
-                         ((kinds & DIGIT) && in_ranges(text_tables::DIGITS, c));
+                         ((kinds & NO_SPACE) && !is_space(c)) || ((kinds & DIGIT) && in_ranges(text_tables::DIGITS, c));
             for (const auto &[low, high] : ranges) found |= c >= low && c <= high;
             return found != negated;
         }
@@ -166,7 +167,11 @@ class TokenPattern {
     }
 
     static uint8_t kind(std::string_view &rest) {
-        return take(rest, "\\w") ? WORD : take(rest, "\\d") ? DIGIT : take(rest, "\\s") ? SPACE : take(rest, "\\S") ? NO_SPACE : 0;
+        return take(rest, "\\w")   ? WORD
+               : take(rest, "\\d") ? DIGIT
+               : take(rest, "\\s") ? SPACE
+               : take(rest, "\\S") ? NO_SPACE
+                                   : 0;
     }
 
     // An empty class for what is not understood.
@@ -207,7 +212,9 @@ class TokenPattern {
         if (escaped) ++place;
         const int64_t c = next_character(place, end);
         rest.remove_prefix(size_t(place - reinterpret_cast<const uint8_t *>(rest.data())));
-        return !escaped && c >= 0 && c < 128 && std::string_view("\\[]-&|~^").find(char(c)) != std::string_view::npos ? -1 : c;
+        return !escaped && c >= 0 && c < 128 && std::string_view("\\[]-&|~^").find(char(c)) != std::string_view::npos
+                   ? -1
+                   : c;
     }
 
     Class class_;

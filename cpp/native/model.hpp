@@ -179,7 +179,8 @@ class CompressedScorer final : public Scorer {
     }
     const LinearWeights &weights() const override { return *weights_; }
     double weight(int64_t label, int64_t feature) const override {
-        const int64_t block = label / weights_->labels_per_block(), local = label - block * weights_->labels_per_block();
+        const int64_t block = label / weights_->labels_per_block(),
+                      local = label - block * weights_->labels_per_block();
         double sum = 0;
         for_each_entry(weights_->list(block, feature), [&](int64_t found, Q q) {
             if (found == local) sum += weights_->scale[size_t(label)] * double(q);
@@ -194,8 +195,9 @@ class CompressedScorer final : public Scorer {
     std::unique_ptr<CompressedWeights<Q>> weights_;
 };
 
-// The part of a tree in which predictions are searched, as `DecisionTree` in estimators/tree/model.py has it: nodes that
-// are or cover the node of a class, breadth first and without the root; or the classes alone, where they compete at once.
+// The part of a tree in which predictions are searched, as `DecisionTree` in estimators/tree/model.py has it: nodes
+// that are or cover the node of a class, breadth first and without the root; or the classes alone, where they compete
+// at once.
 class DecisionTree {
   public:
     enum Rule { GREEDY, BEAM, FLAT };
@@ -252,8 +254,8 @@ class DecisionTree {
 
     // The top k classes by the values of their paths, best first.
     std::vector<ScoredLabel> best_ends(const std::vector<double> &values, int64_t k) const {
-        const std::vector<char> kept = rule_ == BEAM ? kept_by_beam(values, std::max(beam_width_, k))
-                                                     : std::vector<char>(values.size(), 1);
+        const std::vector<char> kept =
+            rule_ == BEAM ? kept_by_beam(values, std::max(beam_width_, k)) : std::vector<char>(values.size(), 1);
         std::vector<ScoredLabel> found;
         for (size_t node = 0; node < values.size(); ++node)
             if (end_class_[node] >= 0 && kept[node] && values[node] > MINUS_INFINITY)
@@ -347,8 +349,8 @@ inline double pairwise_sum(const double *x, int64_t n) {
     return pairwise_sum(x, half) + pairwise_sum(x + half, n - half);
 }
 
-// Values divided by their Euclidean norm, in the arithmetic of `l2_normalize_rows`. `dense`: NumPy adds up the squares of
-// a dense row from 0 on, and those of a sparse row from the first one on.
+// Values divided by their Euclidean norm, in the arithmetic of `l2_normalize_rows`. `dense`: NumPy adds up the squares
+// of a dense row from 0 on, and those of a sparse row from the first one on.
 inline void normalize(std::vector<double> &values, bool single, bool dense) {
     double largest = 0;
     for (const double x : values) largest = std::max(largest, std::abs(x));
@@ -448,8 +450,9 @@ class Model {
 
     size_t predict(const Row &row, size_t k, int64_t *labels, double *scores) const {
         const int64_t indptr[] = {0, int64_t(row.features.size())};
-        return top_k(SparseRows<double, int64_t>(row.values.data(), row.features.data(), indptr, indptr[1], 1, n_features_),
-                     k, labels, scores);
+        return top_k(
+            SparseRows<double, int64_t>(row.values.data(), row.features.data(), indptr, indptr[1], 1, n_features_), k,
+            labels, scores);
     }
     size_t predict(const std::vector<double> &row, size_t k, int64_t *labels, double *scores) const {
         return top_k(DenseRows<double>(row.data(), 1, n_features_), k, labels, scores);
@@ -494,7 +497,8 @@ class Model {
     };
 
     static void check_finite(double value) {
-        if (!std::isfinite(value)) throw Failure{WM_ERROR_ARGUMENT, "the row contains NaN or infinity; pass finite numbers"};
+        if (!std::isfinite(value))
+            throw Failure{WM_ERROR_ARGUMENT, "the row contains NaN or infinity; pass finite numbers"};
     }
 
     [[noreturn]] void refuse(const std::string &what) const {
@@ -523,7 +527,8 @@ class Model {
             if (!(names->exists = stored_.has_list(role))) continue;
             const auto [text, n_names] = stored_.list(role);
             names->text = text;
-            if (n_names != (names == &labels_ ? n_labels_ : n_features_)) stored_.fail("a list of names has another length");
+            if (n_names != (names == &labels_ ? n_labels_ : n_features_))
+                stored_.fail("a list of names has another length");
         }
     }
 
@@ -546,7 +551,8 @@ class Model {
     std::string_view number_name(int64_t number, const std::string &type) const {
         const std::lock_guard<std::mutex> guard(numbers_lock_);
         const bool is_real = type.rfind("float", 0) == 0;
-        const std::string text = type == "bool" ? (number != 0 ? "True" : "False") : std::to_string(number) + (is_real ? ".0" : "");
+        const std::string text =
+            type == "bool" ? (number != 0 ? "True" : "False") : std::to_string(number) + (is_real ? ".0" : "");
         return *numbers_.insert(text).first;
     }
 
@@ -565,7 +571,8 @@ class Model {
     std::vector<double> scales(int64_t n_outputs) {
         const Json *q = stored_.manifest.find("attributes")->find("rank_scale");
         if (is_tree_ || q == nullptr) return {};
-        if ((q->kind != Json::INTEGER && q->kind != Json::REAL) || !(q->real >= 0)) stored_.fail("rank_scale is damaged");
+        if ((q->kind != Json::INTEGER && q->kind != Json::REAL) || !(q->real >= 0))
+            stored_.fail("rank_scale is damaged");
         if (q->real == 0) return {};
         const Array stored = stored_.dense("label_scale");
         if (!stored.is_vector(n_outputs) || !stored.is_float()) stored_.fail("label_scale does not match the labels");
@@ -652,10 +659,9 @@ class Model {
             lines.shape.size() != 2 || lines.shape[1] != padded || line_of.dtype != "<i4" ||
             !line_of.is_vector(n_features_) || largest.dtype != "<f8" || !largest.is_vector(n_features_))
             stored_.fail("the arrays of the index by feature do not match");
-        const FeatureIndex<T> index{data.as<T>(),         labels.as<uint16_t>(), labels.n_values,
-                                    starts.as<int64_t>(), lines.as<T>(),         lines.shape[0],
-                                    padded,               line_of.as<int32_t>(), largest.as<double>(),
-                                    most_repeats,         per_block};
+        const FeatureIndex<T> index{data.as<T>(),         labels.as<uint16_t>(), labels.n_values, starts.as<int64_t>(),
+                                    lines.as<T>(),        lines.shape[0],        padded,          line_of.as<int32_t>(),
+                                    largest.as<double>(), most_repeats,          per_block};
         return std::make_unique<SparseScorer<T>>(index, intercept_, n_features_);
     }
 
@@ -674,8 +680,9 @@ class Model {
             bases.dtype != "<i8" || bases.shape != std::vector<int64_t>{n_blocks, 2} || scales.dtype != "<f4" ||
             !scales.is_vector(n_labels))
             stored_.fail("the arrays of the compressed weights do not match");
-        const CompressedLists<Q> lists{values.as<Q>(),       places.as<uint8_t>(), values.n_values,     places.n_values,
-                                       starts.as<ListStart>(), bases.as<int64_t>(),  scales.as<float>(), per_block};
+        const CompressedLists<Q> lists{
+            values.as<Q>(),         places.as<uint8_t>(), values.n_values,    places.n_values,
+            starts.as<ListStart>(), bases.as<int64_t>(),  scales.as<float>(), per_block};
         return std::make_unique<CompressedScorer<Q>>(lists, intercept_, scale, n_features_);
     }
 
@@ -693,7 +700,8 @@ class Model {
 
     std::vector<int64_t> integers(const char *name) {
         const Array stored = stored_.dense(name);
-        if (stored.shape.size() != 1 || stored.dtype != "<i8") stored_.fail(std::string(name) + " must be a vector of int64");
+        if (stored.shape.size() != 1 || stored.dtype != "<i8")
+            stored_.fail(std::string(name) + " must be a vector of int64");
         return {stored.as<int64_t>(), stored.as<int64_t>() + stored.n_values};
     }
 
@@ -723,9 +731,11 @@ class Model {
             stored_.fail("the decision rule is not known");
         const Json *width = stored_.parameter("beam_width");
         const int64_t beam_width = width == nullptr ? 10 : stored_.count(*width, "beam_width");
-        tree_ = std::make_unique<DecisionTree>(
-            parent_, class_node, follows_paths,
-            greedy ? DecisionTree::GREEDY : decision == "beam" ? DecisionTree::BEAM : DecisionTree::FLAT, beam_width);
+        tree_ = std::make_unique<DecisionTree>(parent_, class_node, follows_paths,
+                                               greedy               ? DecisionTree::GREEDY
+                                               : decision == "beam" ? DecisionTree::BEAM
+                                                                    : DecisionTree::FLAT,
+                                               beam_width);
         if (pivot_inverse_.empty()) return;
         int64_t n_pairs = 0;
         std::vector<int64_t> depth(parent_.size(), 0);
@@ -747,8 +757,8 @@ class Model {
         const Array idf = has_idf ? stored_.dense("text_idf") : Array();
         std::random_device device;
         const uint64_t seed = uint64_t(device()) << 32 | device();
-        vectorizer_ = std::make_unique<Vectorizer>(stored_.field(text, "options"), *terms, has_idf ? &idf : nullptr, seed,
-                                                   where_);
+        vectorizer_ = std::make_unique<Vectorizer>(stored_.field(text, "options"), *terms, has_idf ? &idf : nullptr,
+                                                   seed, where_);
     }
 
     size_t top_k(const RowSource &row, size_t wanted, int64_t *labels, double *scores) const {

@@ -152,7 +152,9 @@ class JsonReader {
     static constexpr int MOST_LEVELS = 100;
 
     JsonReader(std::string_view text, std::string where)
-        : place_(reinterpret_cast<const uint8_t *>(text.data())), end_(place_ + text.size()), where_(std::move(where)) {}
+        : place_(reinterpret_cast<const uint8_t *>(text.data())),
+          end_(place_ + text.size()),
+          where_(std::move(where)) {}
 
     Json document() {
         Json found = value(0);
@@ -418,18 +420,21 @@ class ModelFiles {
         whole_ = mapped_.back()->bytes();
         static constexpr std::string_view MAGIC("\x89widemargin\r\n\x1a\n\0", 16);
         if (whole_.text().substr(0, MAGIC.size()) != MAGIC)
-            throw Failure{WM_ERROR_FORMAT, path_ + ": the file is not a packed model; use a file written by widemargin "
-                                                   "pack, or a model folder"};
+            throw Failure{WM_ERROR_FORMAT, path_ +
+                                               ": the file is not a packed model; use a file written by widemargin "
+                                               "pack, or a model folder"};
         if (whole_.size < HEADER_BYTES) fail_format(path_, "the file ends within its header");
         if (number(whole_.data + 16, 4) != LAYOUT_VERSION)
-            throw Failure{WM_ERROR_UNSUPPORTED, path_ + ": the file has an unknown layout version; use the release of "
-                                                        "widemargin that wrote it, or a newer one"};
+            throw Failure{WM_ERROR_UNSUPPORTED, path_ +
+                                                    ": the file has an unknown layout version; use the release of "
+                                                    "widemargin that wrote it, or a newer one"};
         const uint64_t n_bytes = number(whole_.data + 24, 8);
         if (number(whole_.data + 20, 4) != 0 || n_bytes > MOST_DIRECTORY_BYTES || n_bytes > whole_.size - HEADER_BYTES)
             fail_format(path_, "the header of the file is damaged");
         const Bytes text{whole_.data + HEADER_BYTES, n_bytes};
         std::string digest;
-        for (int j = 32; j < 64; ++j) digest += {"0123456789abcdef"[whole_.data[j] >> 4], "0123456789abcdef"[whole_.data[j] & 15]};
+        for (int j = 32; j < 64; ++j)
+            digest += {"0123456789abcdef"[whole_.data[j] >> 4], "0123456789abcdef"[whole_.data[j] & 15]};
         if (Sha256::hex(text) != digest) fail_format(path_, "the directory of the file differs from what was saved");
         const Json content = JsonReader(text.text(), path_).document();
         const Json *files = content.find("files");
@@ -505,8 +510,9 @@ class StoredModel {
             fail_format(where_, "the file does not describe a widemargin model");
         if (version == nullptr || version->kind != Json::INTEGER || version->integer < 1 ||
             version->integer > NEWEST_VERSION)
-            throw Failure{WM_ERROR_UNSUPPORTED, where_ + ": the model has a format version that this program does not "
-                                                         "know; build it from the release that wrote the model"};
+            throw Failure{WM_ERROR_UNSUPPORTED, where_ +
+                                                    ": the model has a format version that this program does not "
+                                                    "know; build it from the release that wrote the model"};
         for (const char *name : {"params", "attributes", "arrays"})
             if (field(manifest, name).kind != Json::OBJECT) fail("the field '" + std::string(name) + "' is damaged");
         if (verify) verify_all(manifest);
@@ -655,7 +661,8 @@ class StoredModel {
         if (bytes.size < 10 || bytes.text().substr(0, 8) != MAGIC) fail_format(where, "the file is not a .npy file");
         const size_t length = bytes.data[8] | size_t(bytes.data[9]) << 8;
         std::string expected = "{'descr': '" + array.dtype + "', 'fortran_order': False, 'shape': (";
-        for (size_t j = 0; j < array.shape.size(); ++j) expected += (j == 0 ? "" : ", ") + std::to_string(array.shape[j]);
+        for (size_t j = 0; j < array.shape.size(); ++j)
+            expected += (j == 0 ? "" : ", ") + std::to_string(array.shape[j]);
         expected += array.shape.size() == 1 ? ",), }" : "), }";
         if (length > bytes.size - 10) fail_format(where, "the file ends within its header");
         const std::string_view header = bytes.text().substr(10, length);

@@ -43,7 +43,7 @@ TEXTS = [
     "नमस्ते दुनिया العربية עברית ไทย",
     "e\u0301 \u212b \u00c5 \u1e9b\u0323 \ufb03 \u2460 \u00b2 ½ \u01c4",
 ]
-LABELS = ["food", "food", "cars", "cars", "grec/é", "türk\t", "亜", "😀 <b>", "say \"hi\"\\", "x"]
+LABELS = ["food", "food", "cars", "cars", "grec/é", "türk\t", "亜", "😀 <b>", 'say "hi"\\', "x"]
 HARD = [
     "",
     " ",
@@ -224,7 +224,8 @@ def compressed_state(state, bits, rng, labels_per_block=8):
         "compressed_scale": scale,
     }
     facts = {"bits": bits, "labels_per_block": labels_per_block}
-    return replace(state, arrays=arrays, attributes={**state.attributes, "compression": facts}), scale[:, None] * 1.0 * q
+    attributes = {**state.attributes, "compression": facts}
+    return replace(state, arrays=arrays, attributes=attributes), scale[:, None] * q
 
 
 @pytest.mark.parametrize("bits", [8, 16])
@@ -336,7 +337,8 @@ def test_every_character_is_analysed_as_in_python(library, tmp_path):
         pytest.skip(f"the tables are of another version of Unicode than {unidata_version}")
     codes = [c for c in range(1, 0x30000) if not 0xD800 <= c < 0xE000]
     characters = [chr(c) for c in codes if c < 0x3400 or 0xA000 <= c < 0xAC10 or 0xF900 <= c < 0x1F000 or c % 37 == 0]
-    texts = [" ".join(f"A{c}B {c}Σ xΣ{c} {c}" for c in characters[i : i + 1024]) for i in range(0, len(characters), 1024)]
+    blocks = [characters[i : i + 1024] for i in range(0, len(characters), 1024)]
+    texts = [" ".join(f"A{c}B {c}Σ xΣ{c} {c}" for c in block) for block in blocks]
     y = np.arange(len(texts)) % 2
     for options in (
         {"token_pattern": r"\w+"},
@@ -357,14 +359,11 @@ def test_every_character_is_analysed_as_in_python(library, tmp_path):
                 assert dict(zip(found.features, found.values, strict=True)) == weighted
 
 
-@pytest.mark.parametrize("pattern", [r"(\w+)", r"\w+|\d+", r"(?a)\w+", r"\b[a-z]+\b", r"\w*", r"[a-z", r"\w\d+", r"[a&&b]+"])
+@pytest.mark.parametrize("pattern", [r"(\w+)", r"\w+|\d+", r"(?a)\w+", r"\b[a-z]+\b", r"\w*", r"\w\d+", r"[a&b]+"])
 def test_other_patterns_are_refused(pattern, library, tmp_path):
     vectorizer = TfidfVectorizer(token_pattern=pattern, vocabulary=["bread", "cake"])
-    try:
-        model = TextPipeline([("tfidf", vectorizer), ("model", OneVsAllClassifier())]).fit(TEXTS, LABELS)
-        pack(model, tmp_path / "model.wm")
-    except Exception:  # noqa: BLE001 - a pattern that is none
-        pytest.skip("Python refuses the pattern, too")
+    model = TextPipeline([("tfidf", vectorizer), ("model", OneVsAllClassifier())]).fit(TEXTS, LABELS)
+    pack(model, tmp_path / "model.wm")
     with pytest.raises(NativeError, match="token_pattern") as error:
         library.open(tmp_path / "model.wm")
     assert error.value.code == UNSUPPORTED
