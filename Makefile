@@ -12,7 +12,7 @@ SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-om
 KERNEL_TESTS := tests/reference tests/problems tests/data/test_text_reader.py tests/data/test_fuzz_corpus.py tests/model_io/test_fuzz_corpus.py tests/estimators/test_fuzz_corpus.py
 
 CPP_SOURCES := $(wildcard cpp/*/*.?pp cpp/bindings/testing/*)
-CORE_SOURCES := CMakeLists.txt pyproject.toml $(filter-out cpp/tests/%,$(CPP_SOURCES))
+CORE_SOURCES := CMakeLists.txt pyproject.toml $(filter-out cpp/tests/% cpp/native/%,$(CPP_SOURCES))
 
 .PHONY: help demo check quick test compatibility lint format bench reproduce-one-vs-all reproduce-four-quadrants reproduce-output-codes reproduce-orthogonal-transfer reproduce-top-k-rivals bench-rivals wheel docs sanitized-core sanitize fuzz fuzz-guided clean
 help: ## show this list
@@ -55,14 +55,14 @@ compatibility: ## estimator and solver tests on the oldest dependencies, and on 
 lint: $(VENV)/.installed-dev ## check format, style, types and spelling
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/clang-format --dry-run --Werror $(CPP_SOURCES) fuzz/*.cpp
+	$(BIN)/clang-format --dry-run --Werror $(CPP_SOURCES) fuzz/*.cpp include/*.h examples/native/*.c
 	$(BIN)/mypy
 	$(BIN)/codespell
 
 format: $(VENV)/.installed-dev ## fix the format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
-	$(BIN)/clang-format -i $(CPP_SOURCES) fuzz/*.cpp
+	$(BIN)/clang-format -i $(CPP_SOURCES) fuzz/*.cpp include/*.h examples/native/*.c
 
 bench: $(VENV)/.installed-test ## ratios against rivals; WIDEMARGIN_DATA names a folder of real data
 	@for script in $(filter-out benchmarks/reproduce_% benchmarks/against.py,$(wildcard benchmarks/[a-z]*.py)); do echo "== $$script"; $(BIN)/python $$script || exit 1; done
@@ -150,6 +150,30 @@ arm: ## compile the C++ tests for 64-bit ARM and run them in QEMU; needs a cross
 	@$(ARM_RUN) build/arm/test_simd | grep -x 'instruction set in use: neon'
 	@echo "All C++ tests passed on ARM"
 
+# The C interface and the program for machines without Python. Scores are computed as in the core: no contraction.
+NATIVE_FLAGS := -std=c++17 -O3 -ffp-contract=off -falign-loops=64 -falign-functions=64 -Wall -Wextra -Wno-maybe-uninitialized \
+  -fPIC -fvisibility=hidden -Icpp -Iinclude
+NATIVE := build/native/libwidemargin.so build/native/widemargin-native build/native/predict
+RUSTC ?= $(shell command -v rustc)
+build/native/%.o: cpp/native/%.cpp
+	@mkdir -p $(@D)
+	$(CCACHE) $(CXX) $(NATIVE_FLAGS) -MMD -MP -c $< -o $@
+-include $(wildcard build/native/*.d)
+build/native/libwidemargin.so: build/native/widemargin.o
+	$(CXX) -shared -pthread $< -o $@
+build/native/widemargin-native: build/native/main.o build/native/widemargin.o
+	$(CXX) -static -pthread -s $^ -o $@
+build/native/predict: examples/native/predict.c build/native/libwidemargin.so
+	$(CC) -std=c99 -Wall -Wextra -Werror -Iinclude $< -Lbuild/native -lwidemargin -Wl,-rpath,'$$ORIGIN' -o $@
+build/native/predict-rust: examples/native/predict.rs build/native/libwidemargin.so
+	$(RUSTC) -O $< -L build/native -C link-args='-Wl,-rpath,$$ORIGIN' -o $@
+
+.PHONY: native
+native: $(NATIVE) $(if $(RUSTC),build/native/predict-rust) $(VENV)/.installed-test ## build and test the C interface, the static program and their examples
+	@$(if $(RUSTC),,echo "no rustc: the example in Rust is skipped")
+	WIDEMARGIN_NATIVE=build/native $(BIN)/python -m pytest --quiet tests/native
+	@ls -l $(NATIVE)
+
 sanitize: sanitized-core ## run the C++ tests and the kernel tests under ASan and UBSan
 	@$(MAKE) --no-print-directory --jobs $(CPP_JOBS) $(CPP_TESTS:%=build/sanitize/%.run)
 	$(SANITIZED_PYTHON) -m pytest --quiet -p no:cacheprovider $(KERNEL_TESTS)
@@ -162,20 +186,30 @@ FUZZ_FOLDERS ?= 5000
 FUZZ_MODELS ?= 20000
 FUZZ_DATA ?= 20000
 FUZZ_TABLES ?= 10000
+FUZZ_NATIVE ?= 20000
 FUZZ_FITS ?= 10000
 FUZZ_JOBS ?= 2
 ifndef FUZZ_SEED
 FUZZ_SEED := $(shell date +%s)
 endif
-fuzz: sanitized-core ## 115,000 mutated texts, models, data sets and tables under ASan and UBSan, and 10,000 hostile fits
+fuzz: sanitized-core ## 135,000 mutated texts, models, data sets and tables under ASan and UBSan, and 10,000 hostile fits
 	@mkdir -p build/fuzz fuzz/failures
 	$(CXX) -std=c++17 -g -O1 $(SANITIZE) -Icpp fuzz/fuzz_text_reader.cpp fuzz/mutate_main.cpp -pthread -o build/fuzz/text_mutator
 	build/fuzz/text_mutator $(FUZZ_TEXTS) $(FUZZ_SEED) fuzz/corpus/text_reader/*
+	@$(MAKE) --no-print-directory fuzz-native
 	$(SANITIZED_PYTHON) fuzz/fuzz_model_loader.py --cases $(FUZZ_FOLDERS) --seed $(FUZZ_SEED)
 	$(SANITIZED_PYTHON) fuzz/fuzz_models.py --cases $(FUZZ_MODELS) --seed $(FUZZ_SEED)
 	$(SANITIZED_PYTHON) fuzz/fuzz_data.py --cases $(FUZZ_DATA) --seed $(FUZZ_SEED)
 	$(SANITIZED_PYTHON) fuzz/fuzz_tables.py --cases $(FUZZ_TABLES) --seed $(FUZZ_SEED)
 	$(BIN)/python fuzz/fuzz_certificates.py --cases $(FUZZ_FITS) --seed $(FUZZ_SEED) --jobs $(FUZZ_JOBS) --json build/fuzz/certificates.json
+
+# Damaged packed models through the C interface. Memory for a hostile size is refused, as on a small machine.
+.PHONY: fuzz-native
+fuzz-native: ## 20,000 damaged packed models through the C interface under ASan and UBSan
+	@mkdir -p build/fuzz fuzz/failures
+	$(CCACHE) $(CXX) -std=c++17 -g -O1 $(SANITIZE) -ffp-contract=off -Icpp -Iinclude -c cpp/native/widemargin.cpp -o build/fuzz/widemargin.o
+	$(CXX) -std=c++17 -g -O1 $(SANITIZE) -Icpp -Iinclude fuzz/fuzz_native.cpp build/fuzz/widemargin.o -pthread -o build/fuzz/native
+	ASAN_OPTIONS=allocator_may_return_null=1:max_allocation_size_mb=512 build/fuzz/native $(FUZZ_NATIVE) $(FUZZ_SEED) fuzz/corpus/native/*.wm
 
 # Guided by coverage, a third of the time each: libFuzzer on the C++ reader (where clang has it), the C++ reader against
 # its Python twin, and atheris on the model reader; then the hypothesis tests on fresh examples.

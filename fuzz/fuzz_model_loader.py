@@ -5,8 +5,9 @@
 
 Every outcome must be a `ModelFormatError`, or a state whose arrays are valid and can be scored. Anything else,
 including a case that takes longer than `TIME_LIMIT_S`, is a finding and is kept in `fuzz/failures`. Half of the damaged
-models are signed (size and hash in the manifest are corrected), to reach the checks behind the hashes. fuzz_models.py
-checks what estimators do with a state.
+models are signed (size and hash in the manifest are corrected), to reach the checks behind the hashes. Half of them are
+packed into one file, `model.wm`, which is damaged, too; most of these have a correct directory. fuzz_models.py checks
+what estimators do with a state.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import hashlib
 import inspect
 import json
 import re
+import struct
 import sys
 import tempfile
 from dataclasses import replace
@@ -34,6 +36,7 @@ from widemargin.problems.compressed import LABELS_PER_BLOCK, CompressedWeights
 from widemargin.problems.scores import LinearScorer
 
 CORPUS = Path(__file__).parent / "corpus" / "model_loader"
+PACKED = "model.wm"
 MOST_DAMAGES = 4
 
 
@@ -90,7 +93,29 @@ def damaged_model(valid: Files, choices) -> Files:
                 files[name] = mutations.damage_bytes(files[name], choices)
     if choices.below(2):
         sign(files)
-    return files
+    return {PACKED: packed(files, choices)} if choices.below(2) else files
+
+
+def packed(files: Files, choices) -> bytes:
+    """The files as one, by the documented layout; a part of the directory, or a few bytes, may be wrong."""
+    table = {name: {"offset": 0, "size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+             for name, data in sorted(files.items())}  # fmt: skip
+    room = 64 * (2 + 3 * len(files))  # for the directory, padded with spaces
+    end = 64 + room
+    for entry in table.values():
+        entry["offset"] = end
+        end = -(-(end + entry["size"]) // 64) * 64
+    body = bytearray(end - 64 - room)
+    for name, data in files.items():
+        start = table[name]["offset"] - 64 - room
+        body[start : start + len(data)] = data
+    directory: Files = {"files": json.dumps({"files": table}).encode()}
+    if choices.below(4) == 0:
+        mutations.damage_json(directory, "files", choices)
+    text = directory["files"][:room].ljust(room)
+    head = struct.pack("<16sIIQ", b"\x89widemargin\r\n\x1a\n\x00", 1, 0, room) + hashlib.sha256(text).digest()
+    whole = head + text + bytes(body)
+    return mutations.damage_bytes(whole, choices) if choices.below(3) == 0 else whole
 
 
 def check_state(state: ModelState, verified: bool) -> None:
@@ -134,6 +159,7 @@ def check_lists(state: ModelState, verified: bool) -> None:
 def run_case(files: Files, folder: Path) -> str:
     """Read the model with and without `verify`; return the outcome without numbers and names."""
     mutations.write_files(files, folder)
+    folder = folder / PACKED if list(files) == [PACKED] else folder
     outcomes = []
     for verify in (True, False, None):
         try:

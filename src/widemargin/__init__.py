@@ -49,6 +49,7 @@ _PUBLIC: dict[str, str | None] = {
     "model_selection": None,
     "open_store": "widemargin.data.store",
     "optimal_first_column": "widemargin.problems.first_column",
+    "pack": "widemargin.estimators.persistence",
     "page": None,
     "path": "widemargin.estimators.path",
     "projections": None,

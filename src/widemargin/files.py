@@ -239,14 +239,15 @@ def remove_at_once(path: Path, doomed: Path) -> None:
 class HashingFile:
     """Passes bytes on and keeps their number and SHA-256."""
 
-    def __init__(self, file: io.BufferedWriter) -> None:
+    def __init__(self, file: Writable) -> None:
         self._file, self.sha256, self.size = file, hashlib.sha256(), 0
 
     def write(self, data: bytes) -> int:
         """Write, as a file does."""
         self.sha256.update(data)
         self.size += len(data)
-        return self._file.write(data)
+        self._file.write(data)
+        return len(data)
 
 
 @contextlib.contextmanager

@@ -378,6 +378,9 @@ def load_for_model(model: OpenModel, given: Given, data: Path | None = None) -> 
 
 def changed_model(given: Given, *sources: Path | None) -> Path:
     """Where a changed model goes: its own folder, or another one; an error if that would change an input."""
+    from widemargin.estimators.persistence import refuse_packed
+
+    refuse_packed(given.model)
     target: Path = given.out or given.model
     in_place = target.exists() and given.model.exists() and target.samefile(given.model)
     refuse_input_as_output(target, *([] if in_place else [given.model]), *sources)

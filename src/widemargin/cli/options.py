@@ -217,8 +217,9 @@ deciding = partial(Option, commands="train", panel=DECIDING, methods=("one-vs-al
 text = partial(Option, commands=TRAINING, panel=TABLE, needs="text")
 
 OPTIONS: list[Option] = [
-    Option("model", "", Path, "A model folder written by widemargin train.",
-           f"{WITH_MODEL} inspect serve update labels compress export", ...),
+    Option("model", "", Path, "A model folder written by widemargin train, or a file written by widemargin pack.",
+           f"{WITH_MODEL} inspect serve pack export", ...),
+    Option("model", "", Path, "A model folder written by widemargin train.", "update labels compress", ...),
     Option("data", "", Path, f"Rows and labels: {NUMBERS}; or {A_TABLE}.", f"{TRAINING} evaluate report", ...),
     Option("data", "", Path, f"Rows: {NUMBERS}; or {A_TABLE}. Use - for standard input.", "predict"),
     Option("data", "", Path, f"New rows and labels, in the form that the model was trained on: {NUMBERS}; or "
@@ -227,6 +228,8 @@ OPTIONS: list[Option] = [
     Option("target", "", Path, "Output path. Its extension determines the format: .txt or .txt.gz (Extreme "
            "Classification Repository), .svm or .svm.gz (svmlight), or .npz. Any other path is written as a store, a "
            "folder that is memory-mapped during training.", "convert", ..., metavar="OUT"),
+    Option("target", "", Path, "File to write, usually with the ending .wm; an existing file is replaced.", "pack", ...,
+           metavar="FILE"),
     Option("out", "--out -o", Path, "Folder for the model. If it already contains a model, that model is replaced when "
            "training succeeds.", "train", ..., metavar="MODEL"),
     Option("out", "--out -o", Path, "Folder for the best model.", "path", metavar="MODEL"),
@@ -533,7 +536,7 @@ OPTIONS: list[Option] = [
     Option("restart", "--restart", bool, "Discard an unfinished training run or update in the folder and start over.",
            "train update labels", False, panel=RUN),
     Option("json", "--json", bool, "Print one JSON object instead of tables.",
-           f"{TRAINING} evaluate inspect report convert demo update labels compress export", False),
+           f"{TRAINING} evaluate inspect report convert pack demo update labels compress export", False),
     Option("json", "--json", bool, "Print one JSON object per row, as with --format jsonl.", "predict", False),
 ]  # fmt: skip
 
@@ -642,6 +645,14 @@ COMMANDS: dict[str, Command] = {
         requests in progress have 10 seconds to finish.""",
         "widemargin serve model --port 8000",
         "serve:run",
+    ),
+    "pack": Command(
+        """Write a model as one file, which every command that predicts takes in place of the folder.
+
+        The file is mapped, not unpacked, and its parts have hashes. It lacks the training rows and other parts that
+        only update and labels need. The native program and the C interface read it, too.""",
+        "widemargin pack model model.wm",
+        "pack:run",
     ),
     "convert": Command(
         "Convert between data formats, or into a memory-mapped store.",

@@ -58,6 +58,7 @@ from widemargin.estimators.one_vs_all.updating import (
 from widemargin.estimators.persistence import (
     check_savable,
     load,
+    refuse_packed,
     restored_vectorizer,
     save,
     stored_options,
@@ -388,6 +389,8 @@ class Opened(NamedTuple):
 def opened(model: Any, out: str | os.PathLike[str] | None, *, writes: bool = True) -> Opened:
     """A model in memory or in a folder; an error before any work if the changed one could not be written."""
     folder = os.fspath(model) if isinstance(model, str | os.PathLike) else None
+    if folder is not None:
+        refuse_packed(folder)
     target = out if out is not None else folder
     if target is not None and writes:
         check_writable(target)

@@ -5,6 +5,8 @@
     labels-0123456789ab.json        label names
     rows-6f3a90be12cd/              a store with training rows, if the model keeps them (`widemargin.data.store`)
 
+or one file that contains all of these but the rows (`widemargin.model_io.members`).
+
 Writing: files get new names, so nothing of the previous model is touched; then `model.json` is replaced in one step,
 which is the switch; then files that nothing refers to are removed. A kill at any moment leaves the previous model or
 the new one. Equal models are equal byte for byte: no times, no host names.
@@ -15,9 +17,10 @@ With `verify` all bytes are read once, for their hash and their range. This pack
 
 from __future__ import annotations
 
+from widemargin.model_io.members import is_packed
 from widemargin.model_io.read import describe_model, read_model
 from widemargin.model_io.state import FORMAT_VERSION, ModelState
-from widemargin.model_io.write import check_writable, folder_size, model_size, write_model
+from widemargin.model_io.write import check_writable, folder_size, model_size, write_model, write_packed
 
 __all__ = [
     "FORMAT_VERSION",
@@ -25,7 +28,9 @@ __all__ = [
     "check_writable",
     "describe_model",
     "folder_size",
+    "is_packed",
     "model_size",
     "read_model",
     "write_model",
+    "write_packed",
 ]

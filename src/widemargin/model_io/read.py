@@ -1,6 +1,6 @@
-"""Read a model folder that may be damaged or hostile: every value is checked before it is used.
+"""Read a model, a folder or a `.wm` file, that may be damaged or hostile: every value is checked before it is used.
 
-Nothing is unpickled and no code runs. File names must be plain names of files in the folder; sizes, types and shapes
+Nothing is unpickled and no code runs. File names must be plain names of files of the model; sizes, types and shapes
 must agree between `model.json`, the headers of the `.npy` files and the files themselves. Arrays are memory-mapped
 read-only; with `verify` they are read once for their SHA-256, the range of CSR indices, and values that are not finite.
 """
@@ -8,14 +8,12 @@ read-only; with `verify` they are read once for their SHA-256, the range of CSR 
 from __future__ import annotations
 
 import hashlib
-import io
 import math
 import os
 import re
-import stat
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +21,8 @@ import scipy.sparse as sp
 
 from widemargin.exceptions import ModelFormatError
 from widemargin.files import parse_json
+from widemargin.model_io.members import USE_FOLDER, Member, Members, open_members
+from widemargin.model_io.members import fail as _fail
 from widemargin.model_io.state import (
     DTYPES,
     FILE_NAME,
@@ -31,7 +31,6 @@ from widemargin.model_io.state import (
     MANIFEST,
     READABLE_VERSIONS,
     STORE_NAME,
-    WORK_FOLDER,
     ModelState,
 )
 
@@ -49,7 +48,6 @@ FREE_COLUMNS = 2**27
 COLUMNS_PER_BYTE = 2**10
 FINITE_CHUNK = 2**20
 SPECIAL_FLOATS = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
-_DAMAGED = "the folder is damaged; restore it from a copy or save the model again"
 _FIELDS: dict[str, type | tuple[type, ...]] = {
     "package_version": str,
     "instruction_set": str,
@@ -71,12 +69,12 @@ _NEW_FIELDS: dict[str, Any] = {"row_ids": None, "stores": {}}
 def read_model(
     folder: str | os.PathLike[str], *, verify: bool = True, kinds: Collection[str] | None = None
 ) -> ModelState:
-    """Read a model folder.
+    """Read a model folder, or a file that holds one.
 
     Parameters
     ----------
     folder : str or path
-        What `write_model` wrote.
+        What `write_model` or `write_packed` wrote.
     verify : bool, default=True
         Check the hash of every file, CSR indices, and that numbers are finite; this reads all bytes once. Without it
         sizes, types, shapes and row pointers are still checked.
@@ -91,9 +89,9 @@ def read_model(
     Raises
     ------
     FileNotFoundError, NotADirectoryError
-        There is no such folder, or it is a file.
+        There is no such folder or file, or it is a pipe or a device.
     ModelFormatError
-        The folder is damaged, hostile, or of a version this release does not read.
+        The model is damaged, hostile, or of a version this release does not read.
 
     Examples
     --------
@@ -106,16 +104,16 @@ def read_model(
     >>> state.labels, state.arrays["coef"].shape
     (['a', 'b'], (2, 3))
     """
-    path = Path(folder)
-    before = _read_manifest(path)
-    try:
-        return _read_state(path, before, verify=verify, kinds=kinds)
-    except ModelFormatError:
-        manifest = _read_manifest(path)
-        if manifest == before:
-            raise
-        # Another process replaced the model while it was being read.
-        return _read_state(path, manifest, verify=verify, kinds=kinds)
+    with open_members(Path(folder)) as members:
+        before = _read_manifest(members)
+        try:
+            return _read_state(members, before, verify=verify, kinds=kinds)
+        except ModelFormatError:
+            manifest = _read_manifest(members)
+            if manifest == before:
+                raise
+            # Another process replaced the model while it was being read.
+            return _read_state(members, manifest, verify=verify, kinds=kinds)
 
 
 def describe_model(folder: str | os.PathLike[str]) -> dict[str, Any]:
@@ -124,7 +122,7 @@ def describe_model(folder: str | os.PathLike[str]) -> dict[str, Any]:
     Parameters
     ----------
     folder : str or path
-        What `write_model` wrote.
+        What `write_model` or `write_packed` wrote.
 
     Returns
     -------
@@ -132,9 +130,11 @@ def describe_model(folder: str | os.PathLike[str]) -> dict[str, Any]:
         `kind`, `params`, `certificate`, `attributes`, `package_version`, `format_version`, `instruction_set`, `arrays`
         (name to shape), `n_labels` (None without label names) and `size_bytes` of all files.
     """
-    path = Path(folder)
-    manifest = _read_manifest(path)
-    where = path / MANIFEST
+    with open_members(Path(folder)) as members:
+        manifest = _read_manifest(members)
+        with members.open(MANIFEST) as file:
+            own_size = file.size
+    where = members / MANIFEST
     files: list[Any] = [manifest[role] for role in ("labels", "feature_names", "row_ids")]
     files += [*manifest["history"].values(), *manifest["stores"].values()]
     for entry in manifest["arrays"].values():
@@ -145,26 +145,18 @@ def describe_model(folder: str | os.PathLike[str]) -> dict[str, Any]:
     return about | {
         "arrays": {name: list(_shape(where, entry)) for name, entry in manifest["arrays"].items()},
         "n_labels": None if manifest["labels"] is None else _count(where, manifest["labels"], "count"),
-        "size_bytes": sum(_count(where, file, "size") for file in files if file is not None) + where.stat().st_size,
+        "size_bytes": sum(_count(where, file, "size") for file in files if file is not None) + own_size,
     }
 
 
-def _read_manifest(folder: Path) -> dict[str, Any]:
+def _read_manifest(folder: Members) -> dict[str, Any]:
     """`model.json` with its outer fields checked, and its values decoded."""
-    remedy = "use the folder in which the model was saved"
-    if not folder.is_dir():
-        if folder.exists():
-            raise NotADirectoryError(f"{folder}: this is a file, not a model folder; {remedy}")
-        raise FileNotFoundError(f"{folder}: the model folder does not exist; {remedy}")
     path = folder / MANIFEST
-    if not path.exists():
-        if (folder / WORK_FOLDER).exists():
-            remedy = "training is unfinished; run the same train command again to resume it"
-        _fail(path, "missing", remedy)
-    with _open_inside(folder, MANIFEST) as file:
+    folder.check_manifest()
+    with folder.open(MANIFEST) as file:
         content = _read_json(path, file, MAX_MANIFEST_BYTES)
     if not isinstance(content, dict) or content.get("format") != FORMAT_NAME:
-        _fail(path, "the file does not describe a widemargin model", remedy)
+        _fail(path, "the file does not describe a widemargin model", USE_FOLDER)
     version = content.get("format_version")
     if type(version) is not int or version not in READABLE_VERSIONS:
         remedy = "load it with the release of widemargin that wrote it, or a newer one"
@@ -182,7 +174,9 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     return content
 
 
-def _read_state(folder: Path, manifest: dict[str, Any], *, verify: bool, kinds: Collection[str] | None) -> ModelState:
+def _read_state(
+    folder: Members, manifest: dict[str, Any], *, verify: bool, kinds: Collection[str] | None
+) -> ModelState:
     where = folder / MANIFEST
     kind = manifest["kind"]
     if kinds is not None and kind not in kinds:
@@ -207,7 +201,7 @@ def _read_state(folder: Path, manifest: dict[str, Any], *, verify: bool, kinds: 
         instruction_set=manifest["instruction_set"],
         row_ids=_read_list(folder, manifest["row_ids"], verify, str),
         stores={name: os.path.abspath(folder / name) for name in _store_names(where, manifest["stores"])},
-        folder=os.path.abspath(folder),
+        folder=os.path.abspath(folder.path),
     )
 
 
@@ -221,7 +215,7 @@ def _store_names(where: Path, stores: dict[str, Any]) -> list[str]:
     return list(stores)
 
 
-def _read_matrix(folder: Path, entry: Any, verify: bool) -> Any:
+def _read_matrix(folder: Members, entry: Any, verify: bool) -> Any:
     """A dense array or a CSR array over its mapped parts, both of finite numbers."""
     where = folder / MANIFEST
     if not isinstance(entry, dict) or entry.get("type") not in ("dense", "csr"):
@@ -246,7 +240,7 @@ def _read_matrix(folder: Path, entry: Any, verify: bool) -> Any:
     return matrix
 
 
-def _read_array(folder: Path, entry: Any, verify: bool) -> npt.NDArray[Any]:
+def _read_array(folder: Members, entry: Any, verify: bool) -> npt.NDArray[Any]:
     """Map one `.npy` file whose header, length and hash agree with the table."""
     where = folder / MANIFEST
     shape = _shape(where, entry)
@@ -256,8 +250,8 @@ def _read_array(folder: Path, entry: Any, verify: bool) -> npt.NDArray[Any]:
     with _open_entry(folder, entry, ".npy", verify) as file:
         path = folder / entry["file"]
         file.seek(0)
-        start = file.read(len(NPY_MAGIC) + 2)
-        header = file.read(int.from_bytes(start[-2:], "little"))
+        start = file.read(len(NPY_MAGIC) + 2) or b""
+        header = file.read(int.from_bytes(start[-2:], "little")) or b""
         if start[:-2] != NPY_MAGIC or not NPY_HEADER.fullmatch(header):
             _fail(path, "the file is not a plain .npy file")
         file.seek(len(NPY_MAGIC))
@@ -272,7 +266,7 @@ def _read_array(folder: Path, entry: Any, verify: bool) -> npt.NDArray[Any]:
             _fail(path, "the file length does not match the array")
         try:
             if n_values:
-                return np.memmap(file, dtype=dtype, mode="r", offset=offset, shape=shape)
+                return np.memmap(file.file, dtype=dtype, mode="r", offset=file.start + offset, shape=shape)
             array = np.empty(shape, dtype=dtype)
             array.setflags(write=False)
         except (ValueError, OverflowError) as error:
@@ -280,7 +274,7 @@ def _read_array(folder: Path, entry: Any, verify: bool) -> npt.NDArray[Any]:
     return array
 
 
-def _read_list(folder: Path, entry: Any, verify: bool, types: type | tuple[type, ...]) -> list[Any] | None:
+def _read_list(folder: Members, entry: Any, verify: bool, types: type | tuple[type, ...]) -> list[Any] | None:
     """Label or feature names."""
     if entry is None:
         return None
@@ -296,16 +290,15 @@ def _read_list(folder: Path, entry: Any, verify: bool, types: type | tuple[type,
     return values
 
 
-def _open_entry(folder: Path, entry: Any, suffix: str, verify: bool) -> io.BufferedReader:
+def _open_entry(folder: Members, entry: Any, suffix: str, verify: bool) -> Member:
     """Open a file of the table and compare its size, and with `verify` its hash, with the table."""
     name = entry.get("file") if isinstance(entry, dict) else None
     if not isinstance(name, str) or not FILE_NAME.fullmatch(name) or not name.endswith(suffix):
         _fail(folder / MANIFEST, f"{name!r:.100} is not a valid name for a file of a model")
-    file, path = _open_inside(folder, name), folder / name
+    file, path = folder.open(name), folder / name
     try:
-        size = os.fstat(file.fileno()).st_size
-        if _count(path, entry, "size") != size:
-            _fail(path, f"the file must be {entry['size']} bytes long; got {size}")
+        if _count(path, entry, "size") != file.size:
+            _fail(path, f"the file must be {entry['size']} bytes long; got {file.size}")
         if verify and hashlib.file_digest(file, "sha256").hexdigest() != entry.get("sha256"):
             _fail(path, "the content differs from what was saved (SHA-256 mismatch)")
     except BaseException:
@@ -314,29 +307,12 @@ def _open_entry(folder: Path, entry: Any, suffix: str, verify: bool) -> io.Buffe
     return file
 
 
-def _open_inside(folder: Path, name: str) -> io.BufferedReader:
-    """Open a regular file of the folder; a link that leads out of it, a pipe or a device is refused unopened."""
-    path = folder / name
-    try:
-        real = Path(os.path.realpath(path, strict=True))
-        if real.parent != Path(os.path.realpath(folder)):
-            _fail(path, "the link points outside the model folder", "replace the link with the file itself")
-        if not stat.S_ISREG(os.stat(real).st_mode):
-            _fail(path, "this is not a regular file")
-        return open(real, "rb")
-    except FileNotFoundError:
-        _fail(path, "missing")
-    except OSError as error:
-        _fail(path, f"the file cannot be opened ({error.strerror})", "check the permissions and the disk")
-
-
-def _read_json(path: Path, file: io.BufferedReader, limit: int) -> Any:
+def _read_json(path: Path, file: Member, limit: int) -> Any:
     """JSON of bounded length, without inf, nan and repeated keys."""
     file.seek(0)
-    size = os.fstat(file.fileno()).st_size
-    if size > limit:
+    if file.size > limit:
         _fail(path, f"the file is longer than {limit} bytes")
-    text = file.read(size)  # not the limit, which would be allocated whatever the file has
+    text = file.read(file.size) or b""  # not the limit, which would be allocated whatever the file has
     try:
         return parse_json(text)
     except ValueError as error:
@@ -420,7 +396,3 @@ def all_finite(array: npt.NDArray[Any]) -> bool:
             if not np.isfinite(flat[first : first + FINITE_CHUNK]).all():
                 return False
     return True
-
-
-def _fail(path: Path, problem: str, remedy: str = _DAMAGED) -> NoReturn:
-    raise ModelFormatError(f"{path}: {problem}; {remedy}")

@@ -3,9 +3,12 @@
 Order: all parameters are turned into JSON before the disk is touched; stores of rows are taken along, as hard links
 where possible; each array goes to a temporary name, is synced to disk and renamed to a name with its hash, unless it is
 mapped from a file of the model that is replaced, which then stays; `model.json` is replaced (the switch); files and
-stores that nothing refers to are removed. A model larger than memory is written
-part by part (`JoinedArray`); its files are byte-identical with those of the same arrays in one piece. Memory: chunks of
-the array that is being written, or one part.
+stores that nothing refers to are removed. A model larger than memory is written part by part (`JoinedArray`); its files
+are byte-identical with those of the same arrays in one piece. Memory: chunks of the array that is being written, or one
+part.
+
+A `.wm` file (`write_packed`) has the same files one after another, behind a directory with their places and hashes. So
+each is made twice: once for its size and hash, and once to be written.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +34,8 @@ from widemargin import __version__, _core
 from widemargin.exceptions import NotSavableError
 from widemargin.files import (
     TEMPORARY,
+    HashingFile,
+    atomic_file,
     copy_folder,
     file_sha256,
     locked_folder,
@@ -38,6 +43,7 @@ from widemargin.files import (
     sync_folder,
     write_hashed,
 )
+from widemargin.model_io.members import ALIGNMENT, HEADER, MAGIC, PACKED_VERSION, is_packed
 from widemargin.model_io.read import all_finite, csr_problem
 from widemargin.model_io.state import (
     DTYPES,
@@ -52,7 +58,10 @@ from widemargin.model_io.state import (
     ModelState,
 )
 
-__all__ = ["JoinedArray", "JoinedCsr", "check_writable", "encode_value", "folder_size", "model_size", "write_model"]
+__all__ = [
+    "JoinedArray", "JoinedCsr", "check_writable", "encode_value", "folder_size", "model_size", "write_model",
+    "write_packed",
+]  # fmt: skip
 
 ARRAY_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,99}")
 
@@ -89,7 +98,7 @@ def write_model(folder: str | os.PathLike[str], state: ModelState) -> None:
     {'C': 1.0}
     """
     path = Path(folder)
-    parts = _Parts.of(state)
+    content = _checked_content(state)
     stores = {name: _checked_store(name, source) for name, source in sorted(state.stores.items())}
     with _explained(path):
         path.mkdir(parents=True, exist_ok=True)
@@ -98,7 +107,50 @@ def write_model(folder: str | os.PathLike[str], state: ModelState) -> None:
     ):
         refuse_other_files(path)
         with _explained(path):
-            _write_all(path, parts, stores)
+            _write_all(path, content, stores)
+
+
+def write_packed(path: str | os.PathLike[str], state: ModelState) -> None:
+    """Write a model as one file, which `read_model` maps; a file of that name is replaced in one step.
+
+    Parameters
+    ----------
+    path : str or path
+        The file, usually with the ending `.wm`.
+    state : ModelState
+        The model, without stores of rows. Equal models give equal bytes.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from widemargin.model_io import ModelState, read_model, write_packed
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_packed(f"{folder}/model.wm", ModelState("OneVsAllClassifier", {"C": 1.0}, {"coef": np.ones((2, 3))}))
+    ...     read_model(f"{folder}/model.wm").params
+    {'C': 1.0}
+    """
+    if state.stores:
+        raise NotSavableError("a file cannot hold the training rows of a model; leave out its stores")
+    parts = _Files()
+    _write_content(parts, _checked_content(state), {}, {})
+    # The places in the directory depend on its length, which depends on the digits of the places.
+    directory, length = b"", -1
+    while len(directory) != length:
+        length, end = len(directory), HEADER.size + len(directory)
+        for part in parts.files.values():
+            part["offset"] = -(-end // ALIGNMENT) * ALIGNMENT
+            end = part["offset"] + part["size"]
+        files = {name: {key: part[key] for key in ("offset", "size", "sha256")} for name, part in parts.files.items()}
+        directory = json.dumps({"files": files}, separators=(",", ":")).encode()
+    header = HEADER.pack(MAGIC, PACKED_VERSION, 0, length, hashlib.sha256(directory).digest())
+    with atomic_file(path, compress=False) as file:
+        file.write(header + directory)
+        for name, part in parts.files.items():
+            file.write(bytes(part["offset"] - file.tell()))
+            part["write"](copy := HashingFile(file))
+            if copy.sha256.hexdigest() != part["sha256"]:
+                raise NotSavableError(f"{name} changed while it was written; pack the model when it is not changing")
 
 
 def model_size(state: ModelState) -> int:
@@ -125,54 +177,72 @@ def model_size(state: ModelState) -> int:
     ...     folder_size(folder) == model_size(state)
     True
     """
-    parts = _Parts.of(state)
-    table = parts.write(None, {}, {})
-    tables = [table[role] for role in ("arrays", "history", *parts.lists)]
-    sizes: list[int] = [entry["size"] for part in tables for entry in _dictionaries(part) if "file" in entry]
-    return sum(sizes) + len(_manifest_text(table))
+    files = _Files()
+    _write_content(files, _checked_content(state), {}, {})
+    return sum(part["size"] for part in files.files.values())
 
 
-@dataclass(frozen=True)
-class _Parts:
-    """A model in the form in which it is written, checked: the plain parts of the manifest, arrays and lists."""
+class _Files:
+    """Takes the place of a model folder: remembers how to write each file, with its size and hash."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, dict[str, Any]] = {}
+
+    def add(self, write: Callable[[Any], object], name_of: Callable[[str], str]) -> tuple[str, str, int]:
+        """Name, hash and size of a file."""
+        with open(os.devnull, "wb") as nowhere:
+            write(file := HashingFile(nowhere))
+        digest = file.sha256.hexdigest()
+        name = name_of(digest)
+        self.files[name] = {"write": write, "size": file.size, "sha256": digest}
+        return name, digest, file.size
+
+
+class _Content(NamedTuple):
+    """The parts of a model as they are written."""
 
     manifest: dict[str, Any]
     arrays: dict[str, Any]
     history: dict[str, Any]
     lists: dict[str, list[Any] | None]
 
-    @classmethod
-    def of(cls, state: ModelState) -> _Parts:
-        arrays = {name: _savable(array, f"array {name!r}", finite=True) for name, array in sorted(state.arrays.items())}
-        history = {name: _savable(column, f"history {name!r}", finite=False) for name, column in state.history.items()}
-        lists = {role: _name_list(getattr(state, role), role) for role in ("labels", "feature_names", "row_ids")}
-        for name in (*arrays, *history):
-            if not ARRAY_NAME.fullmatch(name):
-                raise NotSavableError(
-                    f"the array name {name!r} is not a valid file name; use letters, digits and underscores"
-                )
-        return cls(_plain_parts(state), arrays, history, lists)
 
-    def write(self, folder: Path | None, stores: Mapping[str, Any], previous: Mapping[str, Any]) -> dict[str, Any]:
-        """Write all files but the manifest, which is returned; with None, files are only measured.
-
-        `previous` has the rows of the tables of the model in the folder, by file: mapped files of it stay.
-        """
-        manifest = self.manifest | {"stores": stores}
-        manifest["arrays"] = {name: _write_matrix(folder, name, array, previous) for name, array in self.arrays.items()}
-        manifest["history"] = {
-            name: _write_array(folder, f"history_{name}", column, previous) for name, column in self.history.items()
-        }
-        for role, values in self.lists.items():
-            manifest[role] = None if values is None else _write_list(folder, role, values)
-        return manifest
+def _checked_content(state: ModelState) -> _Content:
+    """The parts of the model, all of which have a place in the format; else a NotSavableError."""
+    content = _Content(
+        _plain_parts(state),
+        {name: _savable(array, f"array {name!r}", finite=True) for name, array in sorted(state.arrays.items())},
+        {name: _savable(column, f"history {name!r}", finite=False) for name, column in state.history.items()},
+        {role: _name_list(getattr(state, role), role) for role in ("labels", "feature_names", "row_ids")},
+    )
+    for name in (*content.arrays, *content.history):
+        if not ARRAY_NAME.fullmatch(name):
+            raise NotSavableError(
+                f"the array name {name!r} is not a valid file name; use letters, digits and underscores"
+            )
+    return content
 
 
-def _manifest_text(manifest: dict[str, Any]) -> bytes:
-    return (json.dumps(manifest, indent=1, allow_nan=False) + "\n").encode()
+def _write_content(
+    folder: Path | _Files, content: _Content, stores: Mapping[str, Any], previous: Mapping[str, Any]
+) -> None:
+    """Files first, then the manifest that names them.
+
+    `previous` has the rows of the tables of the model in the folder, by file: mapped files of it stay.
+    """
+    manifest = content.manifest | {"stores": stores}
+    manifest["arrays"] = {name: _write_matrix(folder, name, array, previous) for name, array in content.arrays.items()}
+    columns = content.history.items()
+    manifest["history"] = {name: _write_array(folder, f"history_{name}", column, previous) for name, column in columns}
+    for role, values in content.lists.items():
+        manifest[role] = None if values is None else _write_list(folder, role, values)
+    if isinstance(folder, Path):
+        sync_folder(folder)
+    text = json.dumps(manifest, indent=1, allow_nan=False) + "\n"
+    _write_file(folder, lambda file: file.write(text.encode()), lambda digest: MANIFEST)
 
 
-def _write_all(folder: Path, parts: _Parts, stores: Mapping[str, Path]) -> None:
+def _write_all(folder: Path, content: _Content, stores: Mapping[str, Path]) -> None:
     """Files first, then the manifest; in any case, only files of the model in force are left at the end.
 
     A store that was there before stays if the model names it, even after a failure: it may be the only copy.
@@ -182,9 +252,7 @@ def _write_all(folder: Path, parts: _Parts, stores: Mapping[str, Path]) -> None:
     _remove_temporary(folder)
     try:
         kept = {name: _keep_store(folder / name, source) for name, source in stores.items()}
-        text = _manifest_text(parts.write(folder, kept, previous))
-        sync_folder(folder)
-        _write_file(folder, lambda file: file.write(text), lambda digest: MANIFEST)
+        _write_content(folder, content, kept, previous)
         sync_folder(folder)
     finally:
         with contextlib.suppress(OSError):
@@ -306,7 +374,7 @@ def _keep_store(target: Path, source: Path) -> dict[str, str | int]:
     return {"sha256": digest, "size": _file_bytes(target)}
 
 
-def _write_matrix(folder: Path | None, name: str, matrix: Any, previous: Mapping[str, Any]) -> dict[str, Any]:
+def _write_matrix(folder: Path | _Files, name: str, matrix: Any, previous: Mapping[str, Any]) -> dict[str, Any]:
     """Write a dense or CSR array; returns its row of the table."""
     if not (sp.issparse(matrix) or isinstance(matrix, JoinedCsr)):
         return {"type": "dense"} | _write_array(folder, name, matrix, previous)
@@ -315,8 +383,8 @@ def _write_matrix(folder: Path | None, name: str, matrix: Any, previous: Mapping
     return {"type": "csr", "shape": list(matrix.shape)} | files
 
 
-def _write_array(folder: Path | None, name: str, array: Any, previous: Mapping[str, Any]) -> dict[str, Any]:
-    mapped = None if folder is None else _mapped_file(folder, name, array, previous)
+def _write_array(folder: Path | _Files, name: str, array: Any, previous: Mapping[str, Any]) -> dict[str, Any]:
+    mapped = _mapped_file(folder, name, array, previous) if isinstance(folder, Path) else None
     if mapped is not None:
         return mapped
     plain = _savable(array, name, finite=False)
@@ -354,7 +422,7 @@ def _mapped_file(folder: Path, name: str, array: Any, previous: Mapping[str, Any
     return {"dtype": array.dtype.str, "shape": shape, "file": path.name, "size": size, "sha256": digest}
 
 
-def _write_list(folder: Path | None, role: str, values: list[Any]) -> dict[str, Any]:
+def _write_list(folder: Path | _Files, role: str, values: list[Any]) -> dict[str, Any]:
     text = json.dumps(values, indent=0, allow_nan=False) + "\n"
     file = _write_file(
         folder, lambda target: target.write(text.encode()), lambda digest: f"{role}-{digest[:HASH_DIGITS]}.json"
@@ -363,25 +431,14 @@ def _write_list(folder: Path | None, role: str, values: list[Any]) -> dict[str, 
 
 
 def _write_file(
-    folder: Path | None, write: Callable[[Any], object], final_name: Callable[[str], str]
+    folder: Path | _Files, write: Callable[[Any], object], final_name: Callable[[str], str]
 ) -> dict[str, str | int]:
-    """Write to a temporary name, sync, rename to the name that follows from the hash; with None, only measure."""
-    if folder is None:
-        counter, digest = _Counter(), "0" * hashlib.sha256().digest_size * 2
-        write(counter)
-        return {"file": final_name(digest), "size": counter.n_bytes, "sha256": digest}
-    name, digest, size = write_hashed(folder / f"{TEMPORARY}{os.getpid()}", write, name_of=final_name)
+    """Write to a temporary name, sync, rename to the name that follows from the hash."""
+    if isinstance(folder, _Files):
+        name, digest, size = folder.add(write, final_name)
+    else:
+        name, digest, size = write_hashed(folder / f"{TEMPORARY}{os.getpid()}", write, name_of=final_name)
     return {"file": name, "size": size, "sha256": digest}
-
-
-class _Counter:
-    """A file that forgets what is written to it."""
-
-    def __init__(self) -> None:
-        self.n_bytes = 0
-
-    def write(self, data: Any) -> None:
-        self.n_bytes += memoryview(data).nbytes
 
 
 @contextlib.contextmanager
@@ -426,18 +483,13 @@ def _referenced_files(folder: Path) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     stores = manifest.get("stores") if isinstance(manifest, dict) else None
-    files = {value["file"]: value for value in _dictionaries(manifest) if isinstance(value.get("file"), str)}
-    return dict(stores if isinstance(stores, dict) else {}) | files
-
-
-def _dictionaries(manifest: Any) -> Iterator[dict[str, Any]]:
-    """The dictionaries in a manifest."""
-    pending = [manifest]
+    pending, found = [manifest], dict(stores if isinstance(stores, dict) else {})
     while pending:
         value = pending.pop()
         if isinstance(value, dict):
             pending.extend(value.values())
-            yield value
+            found |= {value["file"]: value} if isinstance(value.get("file"), str) else {}
+    return found
 
 
 def _remove_temporary(folder: Path) -> None:
@@ -514,7 +566,7 @@ def folder_size(folder: str | os.PathLike[str]) -> int:
     Parameters
     ----------
     folder : str or path
-        A model folder.
+        A model folder or a `.wm` file.
 
     Returns
     -------
@@ -529,6 +581,8 @@ def folder_size(folder: str | os.PathLike[str]) -> int:
     ...     folder_size(folder)
     0
     """
+    if is_packed(folder):
+        return os.stat(folder).st_size
     stores = [entry for entry in os.scandir(folder) if STORE_NAME.fullmatch(entry.name) and entry.is_dir()]
     return _file_bytes(folder) + sum(map(_file_bytes, stores))
 

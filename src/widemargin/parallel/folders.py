@@ -31,7 +31,7 @@ import scipy.sparse as sp
 from widemargin.data.store import STORE_FILE, is_store, open_store, write_store
 from widemargin.exceptions import WidemarginError
 from widemargin.files import file_sha256, lock, replace_folder
-from widemargin.model_io import read_model
+from widemargin.model_io import is_packed, read_model
 from widemargin.model_io.state import MANIFEST
 from widemargin.parallel.executors import Executor
 
@@ -139,6 +139,8 @@ def find_folder(path: str) -> str:
 
 def named_by_content(folder: str | os.PathLike[str]) -> str:
     """The name under which `find_folder` finds a store or model on any machine."""
+    if is_packed(folder):
+        raise WidemarginError(f"{folder} is a packed model, which is not sent to a cluster; use the model folder")
     return f"{os.path.abspath(folder)}#{_digest(folder)}"
 
 

@@ -1,0 +1,207 @@
+"""The C interface and the static program on models of real texts: time of one row, cold start, equality with Python.
+
+    python benchmarks/native.py [--sets debian-tags yso-finna-en] [--texts 1000] [--rows 300]
+
+Goal: the median time of one row is at most 60 µs with 508 labels (debian-tags) and 250 µs with 19,696 labels
+(yso-finna-en). The program answers one line of text within 50 ms from its start, with at most 30 MB beyond the mapped
+model. On 1,000 test texts the top 5 labels are those of Python, byte for byte, and scores agree to 1e-6.
+
+Models are one-vs-all with C = 1 and prune = 0.01 on tf-idf of the texts; they are kept in build/native-benchmark, so
+that a second run only measures. Rows go through the C interface by ctypes, whose overhead of some microseconds is part
+of the figures. `predict_topk` of Python on the same single rows is the rival. The files are in the page cache: "cold"
+is the start of the process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import gzip
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.feature_extraction.text import TfidfVectorizer
+
+from _common import ROOT, describe_machine, find_data, format_table, write_result
+from widemargin import OneVsAllClassifier, TextPipeline, load, pack, read_xmc, save
+
+sys.path.insert(0, str(ROOT / "tests"))
+import native_library
+
+BUILD = ROOT / "build" / "native"
+MODELS = ROOT / "build" / "native-benchmark"
+GOALS_US = {"debian-tags": 60, "yso-finna-en": 250}
+GOAL_START_MS, GOAL_MB, GOAL_ERROR = 50, 30, 1e-6
+STARTS = 20
+MB = 2**20
+
+
+def lines_of(path):
+    with gzip.open(path, "rt", encoding="utf-8", newline="\n") as file:
+        return [line.rstrip("\n") for line in file]
+
+
+def debian_tags(folder):
+    """Training texts, their labels, and test texts."""
+    rows = [line.split("\t") for line in lines_of(folder / "packages.tsv.gz")[1:]]
+    about = {row[0]: (row[4], row[3].split(",")) for row in rows}
+    known = set((folder / "tags_labels.txt").read_text().split("\n"))
+    parts = []
+    for part in ("train", "test"):
+        names = (folder / f"tags_{part}_packages.txt").read_text().split()
+        parts.append([about[name] for name in names])
+    labels = [set(tags) & known for _, tags in parts[0]]
+    return [text for text, _ in parts[0]], labels, [text for text, _ in parts[1]]
+
+
+def yso_finna(folder):
+    """The same; labels are numbers of columns with names."""
+    Y = read_xmc(folder / "train.txt.gz").Y
+    names = [line.split("\t")[1] for line in (folder / "labels.tsv").read_text().split("\n") if line]
+    names = [f"{name} ({number})" for number, name in enumerate(names)]  # some names occur twice
+    rows = np.split(Y.indices, Y.indptr[1:-1])
+    labels = [{names[label] for label in row.tolist()} for row in rows]
+    return lines_of(folder / "train_raw.txt.gz"), labels, lines_of(folder / "test_raw.txt.gz")
+
+
+READERS = {"debian-tags": debian_tags, "yso-finna-en": yso_finna}
+
+
+def trained(name, texts, labels):
+    """The model folder and the packed file of a set; trained once."""
+    folder, packed = MODELS / name, MODELS / f"{name}.wm"
+    if not (folder / "model.json").exists():
+        vectorizer = TfidfVectorizer(min_df=3, dtype=np.float32)
+        model = TextPipeline([("tfidf", vectorizer), ("model", OneVsAllClassifier(C=1.0, prune=0.01, n_jobs=-1))])
+        save(model.fit(texts, labels), folder)
+    if not packed.exists():
+        pack(folder, packed)
+    return folder, packed
+
+
+def median_us(calls):
+    """Median time of calls, each made once after a first round."""
+    times = []
+    for call in calls:
+        call()
+    for call in calls:
+        start = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - start)
+    return 1e6 * statistics.median(times)
+
+
+def one_row(model, native, texts):
+    """Median microseconds: a row and a text by the C interface, and both by Python."""
+    X = model.vectors(texts).tocsr()
+    rows = [(X.indices[a:b], X.data[a:b]) for a, b in zip(X.indptr[:-1], X.indptr[1:], strict=True)]
+    single = [sp.csr_array(X[[i]]) for i in range(len(rows))]
+    prepared = [prepared_call(native, row) for row in rows]
+    return {
+        "row": median_us(prepared),
+        "row_python": median_us([lambda x=x: model[-1].predict_topk(x, 5) for x in single]),
+        "text": median_us([prepared_call(native, text) for text in texts]),
+        "text_python": median_us([lambda text=text: model.predict_topk([text], 5) for text in texts]),
+    }
+
+
+def prepared_call(native, row, k=5):
+    """A call of the C function with arguments that are made beforehand."""
+    kind, arguments = native_library.arguments_of(row)
+    labels, scores, n = (ctypes.c_int64 * k)(), (ctypes.c_double * k)(), ctypes.c_size_t()
+    function = getattr(native.library.raw, f"wm_predict_{kind}")
+    given = (native.handle, *arguments, ctypes.c_size_t(k), labels, scores, ctypes.byref(n))
+
+    def call():
+        if function(*given) != 0:
+            raise AssertionError(native.library.raw.wm_error_message())
+
+    return call
+
+
+def cold_start(packed, text):
+    """Median milliseconds from the start of the program to its end, for one line; and its own memory in MB."""
+    command, line = [str(BUILD / "widemargin-native"), str(packed)], text.encode() + b"\n"
+    times = []
+    for _ in range(STARTS):
+        start = time.perf_counter()
+        subprocess.run(command, input=line, stdout=subprocess.DEVNULL, check=True)
+        times.append(time.perf_counter() - start)
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        process.stdin.write(line)
+        process.stdin.flush()
+        process.stdout.readline()
+        status = Path(f"/proc/{process.pid}/status").read_text()
+        process.stdin.close()
+    memory = {key: int(status.split(f"{key}:")[1].split()[0]) / 1024 for key in ("RssAnon", "RssFile")}
+    return 1e3 * statistics.median(times), memory
+
+
+def differences(model, native, texts):
+    """Texts whose top 5 labels differ from Python's, and the largest difference of a score."""
+    top, n_different, largest = model.predict_topk(texts, 5), 0, 0.0
+    for i, text in enumerate(texts):
+        labels, scores = native.predict(text, 5)
+        n_different += [native.label(label) for label in labels] != [str(label) for label in top.labels[i]]
+        largest = max(largest, float(np.abs(np.array(scores) - top.scores[i]).max()))
+    return n_different, largest
+
+
+def measure(name, options):
+    """One row of the table."""
+    folder = find_data(name)
+    if folder is None:
+        return None
+    texts, labels, test = READERS[name](folder)
+    model_folder, packed = trained(name, texts, labels)
+    model = load(model_folder)
+    library = native_library.Library(BUILD / "libwidemargin.so")
+    start = time.perf_counter()
+    native = library.open(packed)
+    opened_ms = 1e3 * (time.perf_counter() - start)
+    times = one_row(model, native, test[: options.rows])
+    started_ms, memory = cold_start(packed, test[0])
+    n_different, largest = differences(model, native, test[: options.texts])
+    met = [
+        times["row"] <= GOALS_US[name], started_ms <= GOAL_START_MS, memory["RssAnon"] <= GOAL_MB, n_different == 0,
+        largest <= GOAL_ERROR,
+    ]  # fmt: skip
+    return [
+        name, f"{native.n_labels:,}", f"{native.n_features:,}", f"{packed.stat().st_size / MB:.1f}",
+        f"{times['row']:.0f}", f"{times['row_python']:.0f}", f"{times['text']:.0f}", f"{times['text_python']:.0f}",
+        f"{opened_ms:.1f}", f"{started_ms:.1f}", f"{memory['RssAnon']:.1f}", f"{memory['RssFile']:.1f}",
+        f"{n_different} of {min(len(test), options.texts):,}", f"{largest:.1e}", "yes" if all(met) else "no",
+    ]  # fmt: skip
+
+
+COLUMNS = [
+    "set", "labels", "features", "file MB", "row µs", "row Python µs", "text µs", "text Python µs", "open ms",
+    "start ms", "own MB", "mapped MB", "lists that differ", "largest difference", "goals met",
+]  # fmt: skip
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sets", nargs="+", default=list(READERS), choices=list(READERS))
+    parser.add_argument("--texts", type=int, default=1000, help="test texts compared with Python")
+    parser.add_argument("--rows", type=int, default=300, help="test texts whose rows are timed")
+    options = parser.parse_args()
+    targets = [f"build/native/{name}" for name in ("libwidemargin.so", "widemargin-native")]
+    subprocess.run(["make", "--no-print-directory", "-C", str(ROOT), *targets], check=True, stdout=subprocess.DEVNULL)
+    MODELS.mkdir(parents=True, exist_ok=True)
+    rows = [row for row in (measure(name, options) for name in options.sets) if row is not None]
+    if not rows:
+        return
+    table = format_table(COLUMNS, rows)
+    print(table)
+    if options.sets == list(READERS):
+        write_result("native", "Native inference", [__doc__.split("\n\n", 2)[2], table, describe_machine()])
+
+
+if __name__ == "__main__":
+    main()
