@@ -61,7 +61,7 @@ def debian_tags(folder):
 
 def yso_finna(folder):
     """The same; labels are numbers of columns with names."""
-    Y = read_xmc(folder / "train.txt.gz").Y
+    _, Y = read_xmc(folder / "train.txt.gz")
     names = [line.split("\t")[1] for line in (folder / "labels.tsv").read_text().split("\n") if line]
     names = [f"{name} ({number})" for number, name in enumerate(names)]  # some names occur twice
     rows = np.split(Y.indices, Y.indptr[1:-1])

@@ -85,6 +85,7 @@ def refused(folder, *arguments):
         (["convert", "data.store", "data.store"], "data.store", "data.store"),
         (["convert", "data.store", "data.store/new.npz"], "data.store/new.npz", "data.store"),
         (["convert", "data.txt", "tree.tsv", "--features", "tree.tsv"], "tree.tsv", "tree.tsv"),
+        (["pack", "model", "model/model.wm"], "model/model.wm", "model"),
         (["train", "data.txt", "-o", "data.txt"], "data.txt", "data.txt"),
         (["train", "data.store", "-o", "data.store"], "data.store", "data.store"),
         (["train", "data.store", "-o", "data.store/model"], "data.store/model", "data.store"),
@@ -115,7 +116,7 @@ def test_every_command_with_an_output_is_covered():
     """Every command with an output needs a case above."""
     callbacks = {command.callback.__name__: command.callback for command in make_app().registered_commands}
     with_output = {n for n, call in callbacks.items() if {"out", "target"} & set(inspect.signature(call).parameters)}
-    read = {"predict", "report", "convert", "train", "path", "update", "labels", "compress"}
+    read = {"predict", "report", "convert", "pack", "train", "path", "update", "labels", "compress"}
     assert with_output == read | {"demo"}  # which reads no file
 
 

@@ -27,7 +27,7 @@ GUIDE = ROOT / "docs" / "guide"
 RESULTS = ROOT / "benchmarks" / "results"
 HANG_S = 600.0
 """The tests wait for answers, however slow the machine; this only ends what would never end."""
-OF_OTHER_PROGRAMS = {"--now", "--read-only", "--ours", "--splits", "--schema", "--no-cache-dir"}
+OF_OTHER_PROGRAMS = {"--now", "--read-only", "--ours", "--splits", "--schema", "--no-cache-dir", "--verify"}
 
 
 def text_of(name):
