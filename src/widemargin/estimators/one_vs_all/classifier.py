@@ -172,7 +172,7 @@ class OneVsAllClassifier(LabelModel):
     ----------
     coef_ : ndarray or csr_array of shape (n_labels, n_features)
         Weights, one row per label (a single row for a binary problem); CSR when `prune` is positive. Read-only: to
-        change weights, assign a new array.
+        change weights, assign a new array. A `CompressedWeights` after `compress`.
     intercept_ : ndarray of shape (n_labels,)
         Intercepts.
     classes_ : ndarray of shape (n_classes,)
