@@ -70,6 +70,7 @@ class Found:
     statuses: collections.Counter = field(default_factory=collections.Counter)
     bad: collections.Counter = field(default_factory=collections.Counter)
     memory: list = field(default_factory=list)
+    cpu_s: float = 0.0  # of the service
     idle: list = field(default_factory=list)
 
 
@@ -135,7 +136,7 @@ async def trouble(port, until, found):
 async def load(port, requests, n_connections, seconds, pid):
     """Run all clients; measure the memory of the service after a quarter of the time and at the end."""
     loop, found = asyncio.get_running_loop(), Found()
-    until = time.perf_counter() + seconds
+    until, cpu = time.perf_counter() + seconds, cpu_s(pid)
     clients = []
     for number in range(n_connections):
         own = itertools.cycle(random.Random(number).sample(requests, len(requests)))
@@ -144,17 +145,26 @@ async def load(port, requests, n_connections, seconds, pid):
     loop.call_later(seconds / 4, lambda: found.memory.append(memory_mb(pid)))
     await asyncio.gather(trouble(port, until, found), *clients)
     found.memory.append(memory_mb(pid))
+    found.cpu_s = cpu_s(pid) - cpu
     return found
+
+
+def tree(pid):
+    """A process and its children."""
+    children = [child for path in Path(f"/proc/{pid}/task").glob("*/children") for child in path.read_text().split()]
+    return [pid, *(number for child in children for number in tree(child))]
 
 
 def memory_mb(pid):
     """Memory of a process and its children; pages that several share are counted once."""
-    children = [
-        int(child) for path in Path(f"/proc/{pid}/task").glob("*/children") for child in path.read_text().split()
-    ]
-    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    own = int(next(line for line in lines if line.startswith("Pss:")).split()[1]) / 1024
-    return own + sum(map(memory_mb, children))
+    lines = [line for n in tree(pid) for line in Path(f"/proc/{n}/smaps_rollup").read_text().splitlines()]
+    return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
+
+
+def cpu_s(pid):
+    """CPU time of a process and its children so far."""
+    fields = [Path(f"/proc/{n}/stat").read_text().rsplit(") ", 1)[1].split() for n in tree(pid)]
+    return sum(int(user) + int(system) for *_, user, system in (f[:13] for f in fields)) / os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True)
@@ -255,8 +265,8 @@ def main():
         f"{options.connections} connections for {options.seconds:g} s per turn on loopback, the load generator on the "
         "same cores, embedded debian-tags, 1 to 4 rows per request. Without --workers, a service is one process."
     )
-    columns = ["service", "turn", "requests per second", "median", "99th percentile", "responses by status"]
-    columns += ["memory after a quarter, at the end", "/health, idle: median, 99th percentile"]
+    columns = ["service", "turn", "requests per second", "median", "99th percentile", "CPU per request"]
+    columns += ["responses by status", "memory after a quarter, at the end", "/health, idle: median, 99th percentile"]
     troubles = ", ".join(f"{kind} → {status}: {n}" for (kind, status), n in sorted(bad.items()))
     notes = f"Bad requests: {troubles}."
     if clean is not None:
@@ -274,6 +284,7 @@ def cells(found, seconds):
         f"{len(found.times) / seconds:,.0f}",
         f"{median:.1f} ms",
         f"{high:.1f} ms",
+        f"{found.cpu_s / len(found.times) * 1e6:.0f} µs",
         ", ".join(f"{status}: {n:,}" for status, n in sorted(found.statuses.items(), key=str)),
         ", ".join(f"{size:.0f} MB" for size in found.memory),
         f"{idle[0]:.2f} ms, {idle[1]:.2f} ms",
