@@ -186,7 +186,7 @@ class Service:
             environment.pop("PYTHONPATH", None)
         given = ["serve", str(folder), "--port", str(port), "--body-seconds", "2", *self.options]
         process = subprocess.Popen([*self.command, *given], env=environment)
-        for _ in range(200):
+        while process.poll() is None:
             with socket.socket() as probe:
                 if probe.connect_ex(("127.0.0.1", port)) == 0:
                     return process, port

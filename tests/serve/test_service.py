@@ -326,7 +326,7 @@ def test_only_batches_that_are_expected_to_be_quick_are_predicted_on_the_event_l
     async def main():
         batches = Batches(predict, most_rows=8, most_waiting=100)
         batches.start()
-        for size in (10**9, 1, 10**15):  # the first shows how fast it is, in much less than 5 ms per value
+        for size in (10**9, 1, 10**15):  # the first shows how fast it is, in much less than 10 ms per value
             assert await batches.ask(["a"], 1, size=size) == ["a"]
         await batches.stop()
 

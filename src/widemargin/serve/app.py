@@ -161,7 +161,9 @@ def _add_routes(app: FastAPI, service: _Service) -> None:
         "/predict", predict, methods=["POST"], response_model=Answer, responses=PROBLEMS, route_class_override=JsonRoute
     )
 
-    @app.post("/batch", status_code=200, responses=STREAMED, response_class=Response, openapi_extra={"requestBody": LINES})
+    @app.post(
+        "/batch", status_code=200, responses=STREAMED, response_class=Response, openapi_extra={"requestBody": LINES}
+    )
     async def batch() -> LinesResponse:
         """One question per line in, one answer or error per line out, in the same order, while the lines arrive."""
         return service.answered_lines()
