@@ -215,9 +215,15 @@ def schema_check(port):
     if program is None:
         raise SystemExit("schemathesis is not installed; pip install schemathesis")
     url = f"http://127.0.0.1:{port}/openapi.json"
-    done = subprocess.run(
-        [program, "run", url, "--checks", "not_a_server_error", "--max-examples", "300"], capture_output=True, text=True
-    )
+    options = [
+        "--exclude-path",
+        "/batch",
+        "--checks",
+        "not_a_server_error",
+        "--max-examples",
+        "300",
+    ]  # it takes no lines
+    done = subprocess.run([program, "run", url, *options], capture_output=True, text=True)
     print(done.stdout[-3000:])
     return done.returncode == 0
 

@@ -10,6 +10,8 @@ import tracemalloc
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from widemargin import OneVsAllClassifier, TextPipeline, TopKClassifier
@@ -407,6 +409,30 @@ def test_each_line_of_a_batch_is_answered(client):
     assert "Invalid JSON" in lines[1]["detail"][0]["msg"]
     assert "row 0 has 1 values" in lines[3]["detail"]
     assert "unknown label 'mauve'" in lines[4]["detail"]
+
+
+@given(
+    lines=st.lists(
+        st.one_of(
+            st.binary(max_size=30),
+            st.sampled_from(
+                [b'{"rows": [[0, 1, 0]]}', b'{"rows": [[0, 1]]}', b"[" * 500, b'{"rows": [[1e400, 0, 0]]}']
+            ),
+        ),
+        max_size=12,
+    )
+)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_any_bytes_get_one_answer_per_line(client, lines):
+    body = b"\n".join(lines)
+    answer = client.post("/batch", content=body)
+    assert answer.status_code == 200
+    sent = [(number, line) for number, line in enumerate(body.split(b"\n"), start=1) if line.strip()]
+    for (number, line), found in zip(sent, map(json.loads, answer.text.splitlines()), strict=True):
+        if line == b'{"rows": [[0, 1, 0]]}':
+            assert list(found) == ["predictions"]
+        else:
+            assert found["line"] == number
 
 
 def test_a_line_that_is_too_long_does_not_stop_the_others(model):
