@@ -14,7 +14,7 @@ EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["p
 FOR_DEVELOPERS = {"test", "fuzz", "release", "docs", "dev"}
 SOURCES = sorted(Path(widemargin.__file__).parent.rglob("*.py"))
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "guide").glob("*.md")])
-NAMED = re.compile(r"(?:widemargin|widemargin-\S+\.whl|\.)\[([a-z][a-z,]*)\]")
+NAMED = re.compile(r"(?:widemargin|widemargin-\S+\.whl|\.)\[([a-z][a-z,-]*)\]")
 
 
 def packages_of(extra):
@@ -58,3 +58,4 @@ def test_all_contains_every_extra_for_users():
 
 def test_the_service_comes_with_the_command_that_starts_it():
     assert packages_of("serve") >= packages_of("cli") | {"fastapi", "uvicorn"}
+    assert packages_of("serve-fast") == packages_of("serve") | {"uvloop", "httptools", "orjson"}

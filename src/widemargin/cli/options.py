@@ -47,7 +47,6 @@ class Option:
     metavar: str | None = None
     min: float | None = None
     max: float | None = None
-    envvar: str | None = None
 
     @property
     def flag(self) -> str:
@@ -505,19 +504,22 @@ OPTIONS: list[Option] = [
     Option("label", "--label", str, "Show the largest weights for this label.", "inspect"),
     Option("top", "--top", int, "Number of weights to show with --label.", "inspect", 10, min=1),
     Option("title", "--title", str, "Page title.", "report export", shown="the model's name"),
-    Option("host", "--host", str, "Address to listen on. To listen on all addresses, use 0.0.0.0 and also set --token.",
-           "serve", "127.0.0.1"),
+    Option("host", "--host", str, "Address to listen on. To listen on all addresses, use 0.0.0.0 and also set "
+           "--token-file.", "serve", "127.0.0.1"),
     Option("port", "--port", int, "Port to listen on; 0 picks a free one.", "serve", 8000, min=0, max=65535),
-    Option("token", "--token", str, "Bearer token that requests must include.", "serve", shown="none",
-           envvar="WIDEMARGIN_TOKEN"),
+    Option("token_file", "--token-file", Path, "File with the bearer token that requests must include. Without this "
+           "option, the token is the value of the environment variable WIDEMARGIN_TOKEN, if it is set.", "serve",
+           shown="none"),
+    Option("workers", "--workers", int, "Number of processes that answer requests. They share the port and the files "
+           "of the model.", "serve", 1, min=1, max=256),
     Option("body_mb", "--body-mb", float, "Maximum size of a request, in megabytes.", "serve", 10.0),
     Option("body_seconds", "--body-seconds", float, "Maximum time that a request may take to arrive, in seconds.",
            "serve", 10.0),
-    Option("rate", "--rate", float, "Maximum number of requests per second from one client; 0 for no limit.", "serve",
-           0.0),
+    Option("rate", "--rate", float, "Maximum number of requests per second from one client to one worker; 0 for no "
+           "limit.", "serve", 0.0),
     Option("batch_rows", "--batch-rows", int, "Maximum number of rows predicted together.", "serve", 1024, min=1),
-    Option("connections", "--connections", int, "Maximum number of simultaneous connections; further ones are refused "
-           "with status 503.", "serve", 1000, min=1),
+    Option("connections", "--connections", int, "Maximum number of simultaneous connections per worker; further ones "
+           "are refused with status 503.", "serve", 1000, min=1),
     Option("jobs", "--jobs -j", int, "Number of threads; -1 for all cores. The results do not depend on this number.",
            f"{TRAINING} {WITH_MODEL} serve update labels compress", 1, panel=RUN, parameter="n_jobs"),
     Option("processes", "--processes", int, "Number of worker processes; -1 for one per core. By default, there are no "
@@ -640,9 +642,10 @@ COMMANDS: dict[str, Command] = {
     "serve": Command(
         """Answer HTTP requests with the top labels for rows or texts.
 
-        POST /predict takes JSON such as {"rows": [[0.1, 0, 2]], "k": 3} or {"texts": ["fresh bread"]}; /docs
-        describes the interface, and /health and /metrics are for monitoring. Ctrl-C or SIGTERM stops the server;
-        requests in progress have 10 seconds to finish.""",
+        POST /predict takes JSON such as {"rows": [[0.1, 0, 2]], "k": 3} or {"texts": ["fresh bread"]}; POST /batch
+        takes one such object per line and answers line by line. /docs describes the interface, and /health and
+        /metrics are for monitoring. Ctrl-C or SIGTERM stops the server; requests in progress have 10 seconds to
+        finish.""",
         "widemargin serve model --port 8000",
         "serve:run",
     ),
@@ -689,7 +692,7 @@ def signature(command: str, typer: Any) -> inspect.Signature:
         kind: Any = option.type
         if isinstance(kind, tuple):
             kind = enumeration(option.name, [(choice, choice) for choice in kind])
-        about = {name: getattr(option, name) for name in ("help", "metavar", "min", "max", "envvar")}
+        about = {name: getattr(option, name) for name in ("help", "metavar", "min", "max")}
         if option.flags:
             shown = {"show_default": option.shown} if option.shown else {}
             field = typer.Option(*option.flags.split(), rich_help_panel=option.panel, **about, **shown)

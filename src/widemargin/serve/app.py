@@ -1,6 +1,7 @@
 """The application: predictions, facts about the model, health and meters, behind a gate with limits.
 
     POST /predict   rows or texts → the top labels with scores; probabilities if the model has them; explanations
+    POST /batch     the same for one JSON object per line, answered line by line while they arrive
     GET  /model     facts about the model       GET /health   for a load balancer       GET /metrics   for Prometheus
 
 A request passes the gate (token, rate, size), is checked against bounds before any work, and waits for a batch:
@@ -9,39 +10,61 @@ requests that arrive together are predicted together. Memory: the model, and at 
 
 from __future__ import annotations
 
+import asyncio
 import bisect
-import time
-from collections.abc import AsyncIterator
+import json
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple
+from functools import cached_property
+from itertools import chain, groupby
+from typing import Annotated, Any
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
 from fastapi import FastAPI, Request, Response
 from fastapi.concurrency import run_in_threadpool
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from fastapi.routing import APIRoute
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from widemargin import __version__
 from widemargin.data.tables import TableSpec
 from widemargin.estimators.text import TextPipeline
 from widemargin.serve.batches import Batches, Overloaded
 from widemargin.serve.gate import Gate, RateLimit
+from widemargin.serve.lines import NDJSON, LinesResponse
 from widemargin.serve.try_page import add_try_page
+
+try:
+    import orjson
+except ModuleNotFoundError:
+    fast_json: Callable[[Any], bytes] = TypeAdapter(Any).dump_json
+else:
+    fast_json = orjson.dumps  # three times as fast for large answers
 
 __all__ = ["Limits", "Meters", "make_app"]
 
 MOST_ROWS = 1000
 MOST_LABELS = 1000
+MOST_CHOSEN_LABELS = 100_000
 EXPLAINED_ROWS = 20
 """Largest number of rows in a request for explanations: each costs as much as many predictions."""
 EXPLAINED_FEATURES = 10
+SHOWN_ERRORS = 10
+"""Errors that a response lists; a wrong body can have one per number."""
+RANKED_PLACES = 2**21
+"""Places of complete rankings in memory at a time, 16 bytes each."""
+FULL_QUEUE_SECONDS = 0.02
+"""Pause of a stream while the queue is full."""
 BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Upper bounds of the histogram of request times, in seconds."""
 Number = Annotated[float, Field(allow_inf_nan=False, ge=-1e30, le=1e30)]
 Column = Annotated[int, Field(ge=0, lt=2**31)]
 Text = Annotated[str, Field(max_length=1_000_000)]
+Label = str | int | float | bool
 
 
 @dataclass(frozen=True)
@@ -78,7 +101,9 @@ class Limits:
     waiting_rows: int = 20_000
 
 
-def make_app(model: Any, *, limits: Limits | None = None, token: str | None = None) -> FastAPI:
+def make_app(
+    model: Any, *, limits: Limits | None = None, token: str | None = None, meters: Meters | None = None
+) -> FastAPI:
     """An ASGI application that serves a fitted model.
 
     Parameters
@@ -89,6 +114,8 @@ def make_app(model: Any, *, limits: Limits | None = None, token: str | None = No
         Limits; the defaults if None.
     token : str or None
         Bearer token that requests must bring; None lets anyone ask.
+    meters : Meters or None
+        Counts that several processes share; by default those of this process.
 
     Returns
     -------
@@ -106,7 +133,7 @@ def make_app(model: Any, *, limits: Limits | None = None, token: str | None = No
     ['yes']
     """
     limits = limits or Limits()
-    service = _Service(model, limits)
+    service = _Service(model, limits, meters or Meters())
     app = FastAPI(
         title="widemargin",
         version=__version__,
@@ -115,17 +142,33 @@ def make_app(model: Any, *, limits: Limits | None = None, token: str | None = No
     )
     _add_routes(app, service)
     add_try_page(app, model)
-    rate = RateLimit(limits.requests_per_second, limits.burst)
-    most_bytes = int(limits.body_mb * 1e6)
-    app.add_middleware(Gate, token=token, most_bytes=most_bytes, body_seconds=limits.body_seconds, rate=rate)
+    app.add_middleware(
+        Gate,
+        token=token,
+        most_bytes=service.most_bytes,
+        body_seconds=limits.body_seconds,
+        rate=RateLimit(limits.requests_per_second, limits.burst),
+        streams={"/batch"},
+        count=service.meters.count,
+    )
     return app
 
 
 def _add_routes(app: FastAPI, service: _Service) -> None:
-    @app.post("/predict", responses=PROBLEMS)
-    async def predict(question: Question, request: Request) -> Answer:
+    async def predict(question: Question) -> dict[str, Any]:
         """The top labels of every row or text."""
-        return await service.answer(question, request)
+        return await service.answer(question)
+
+    app.router.add_api_route(
+        "/predict", predict, methods=["POST"], response_model=Answer, responses=PROBLEMS, route_class_override=JsonRoute
+    )
+
+    @app.post(
+        "/batch", status_code=200, responses=STREAMED, response_class=Response, openapi_extra={"requestBody": LINES}
+    )
+    async def batch() -> LinesResponse:
+        """One question per line in, one answer or error per line out, in the same order, while the lines arrive."""
+        return service.answered_lines()
 
     @app.get("/model", responses={k: PROBLEMS[k] for k in (401, 429)})
     async def model_facts() -> ModelFacts:
@@ -140,14 +183,7 @@ def _add_routes(app: FastAPI, service: _Service) -> None:
     @app.get("/metrics", response_class=PlainTextResponse, responses={k: PROBLEMS[k] for k in (401, 429)})
     async def metrics() -> str:
         """Counts and times in the text format of Prometheus."""
-        return service.meters.text(service.batches.n_batches, service.batches.n_waiting)
-
-    @app.middleware("http")
-    async def measure(request: Request, call_next: Any) -> Response:
-        started = time.perf_counter()
-        response: Response = await call_next(request)
-        service.meters.count(response.status_code, getattr(request.state, "rows", 0), time.perf_counter() - started)
-        return response
+        return service.meters.text()
 
     @app.exception_handler(Overloaded)
     async def overloaded(_: Request, __: Overloaded) -> JSONResponse:
@@ -159,14 +195,51 @@ def _add_routes(app: FastAPI, service: _Service) -> None:
         return JSONResponse({"detail": str(error)}, 422)
 
 
+class JsonRoute(APIRoute):
+    """A route whose function takes a question and returns JSON values.
+
+    FastAPI describes it by its annotations like any other route. Only the way through its dependencies and the
+    validation of what the model has computed are left out: they take longer than a prediction.
+    """
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """The function that answers a request."""
+        endpoint = self.endpoint
+
+        async def handle(request: Request) -> Response:
+            question = read_question(await request.body())
+            return Response(to_json(await endpoint(question)), media_type="application/json")
+
+        return handle
+
+
+def read_question(body: bytes) -> Question:
+    """The question in a body; an error that FastAPI turns into a response with status 422."""
+    try:
+        return Question.model_validate_json(body)
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_context=False, include_input=False)[:SHOWN_ERRORS]
+        raise RequestValidationError([{**one, "loc": ("body", *one["loc"])} for one in found]) from None
+
+
+def to_json(values: Any) -> bytes:
+    """JSON values as bytes."""
+    try:
+        return fast_json(values)
+    except (TypeError, ValueError):  # half a surrogate pair in a label: only the slow encoder writes it
+        return json.dumps(values).encode()
+
+
 class _Service:
     """The model with its meters and batches."""
 
-    def __init__(self, model: Any, limits: Limits) -> None:
+    def __init__(self, model: Any, limits: Limits, meters: Meters) -> None:
         self.takes_text = isinstance(model, TextPipeline)
         self.model, self.classifier = model, model[-1] if self.takes_text else model
+        self.n_features, self.classes = int(self.classifier.n_features_in_), self.classifier.classes_
         self.table: TableSpec | None = getattr(self.classifier, "table_", None)
-        self.meters, self.batches = Meters(), Batches(self._predict, limits.batch_rows, limits.waiting_rows)
+        self.meters, self.batches = meters, Batches(self._predict, limits.batch_rows, limits.waiting_rows)
+        self.most_bytes, self.body_seconds = int(limits.body_mb * 1e6), limits.body_seconds
 
     @asynccontextmanager
     async def lifespan(self, _: FastAPI) -> AsyncIterator[None]:
@@ -177,8 +250,8 @@ class _Service:
     def facts(self) -> ModelFacts:
         return ModelFacts(
             kind=type(self.classifier).__name__,
-            labels=len(self.classifier.classes_),
-            features=int(self.classifier.n_features_in_),
+            labels=len(self.classes),
+            features=self.n_features,
             takes_text=self.takes_text,
             certified_gap=float(self.classifier.certificate_.relative_gap),
             C=getattr(self.classifier, "C_", None),
@@ -186,24 +259,54 @@ class _Service:
             decision=self.classifier.decision_.describe() if hasattr(self.classifier, "decision_") else None,
         )
 
-    async def answer(self, question: Question, request: Request) -> Answer:
-        rows = await run_in_threadpool(self._rows, question)
-        request.state.rows = rows.shape[0]
-        k = min(question.k, len(self.classifier.classes_))
-        found = await self.batches.ask(rows, rows.shape[0], k)
-        whys = await run_in_threadpool(self._explain, rows, k) if question.explain else [None] * len(found)
-        return Answer(predictions=[_prediction(row, why) for row, why in zip(found, whys, strict=True)])
+    async def answer(self, question: Question) -> dict[str, Any]:
+        """An `Answer` as JSON values."""
+        rows = self._rows(question)
+        labels = None if question.labels is None else self._label_numbers(question.labels)
+        k = min(question.k, len(self.classes) if labels is None else len(labels))
+        size = len(rows) + sum(map(len, rows))
+        predictions = await self.batches.ask(rows, k, labels=labels, size=size)
+        self.meters.note(len(rows), self.batches.n_batches, self.batches.n_waiting)
+        if question.explain:
+            await run_in_threadpool(self._explain, rows, predictions)
+        return {"predictions": predictions}
 
-    def _rows(self, question: Question) -> Any:
-        """CSR rows of the classifier."""
-        if question.texts is not None:
-            if not self.takes_text:
-                raise ValueError("this model was not trained on text; send numeric rows")
-            rows = sp.csr_array(self.model.vectors(list(map(self._text, question.texts))))
-        else:
-            assert question.rows is not None
-            rows = rows_of(question.rows, int(self.classifier.n_features_in_))
-        if question.explain and rows.shape[0] > EXPLAINED_ROWS:
+    def answered_lines(self) -> LinesResponse:
+        """A response to a stream of questions."""
+
+        def error(number: int, detail: Any) -> bytes:
+            return to_json({"line": number, "detail": detail}) + b"\n"
+
+        async def answer(number: int, line: bytes | None) -> bytes:
+            if line is None:
+                return error(number, f"the line is longer than {self.most_bytes:,} bytes; send fewer rows per line")
+            if not line.strip():
+                return b""
+            try:
+                question = read_question(line)
+                while True:
+                    try:
+                        return to_json(await self.answer(question)) + b"\n"
+                    except Overloaded:  # the client is not sent away: it waits, and so does what it has not yet sent
+                        await asyncio.sleep(FULL_QUEUE_SECONDS)
+            except RequestValidationError as wrong:
+                return error(number, wrong.errors())
+            except ValueError as wrong:
+                return error(number, str(wrong))
+
+        def stalled(number: int) -> bytes:
+            return error(number, f"nothing arrived for {self.body_seconds:g} s")
+
+        return LinesResponse(answer, stalled, most_bytes=self.most_bytes, seconds=self.body_seconds)
+
+    def _rows(self, question: Question) -> list[Any]:
+        """Texts or rows that fit the model; a ValueError that names the row that does not."""
+        if question.rows is not None:
+            check_rows(question.rows, self.n_features)
+        elif not self.takes_text:
+            raise ValueError("this model was not trained on text; send numeric rows")
+        rows: list[Any] = question.rows or list(map(self._text, question.texts or []))
+        if question.explain and len(rows) > EXPLAINED_ROWS:
             raise ValueError(f"at most {EXPLAINED_ROWS} rows can be explained per request; send fewer rows")
         return rows
 
@@ -215,34 +318,69 @@ class _Service:
             raise ValueError("this model was not trained on a table; send texts as strings")
         return self.table.text_of(text)
 
-    def _predict(self, rows: list[Any], k: int) -> list[list[Listed]]:
-        """The top labels of every row; runs in the thread of the batches."""
-        X = sp.vstack(rows, format="csr") if len(rows) > 1 else rows[0]
-        top = self.classifier.predict_topk(X, k)
+    @cached_property
+    def numbers(self) -> dict[Any, int]:
+        """The number of each label."""
+        return {label: number for number, label in enumerate(self.classes.tolist())}
+
+    def _label_numbers(self, labels: list[Label]) -> tuple[int, ...]:
+        """Numbers of labels, each once and in ascending order."""
+        unknown = next((label for label in labels if label not in self.numbers), None)
+        if unknown is not None:
+            known = next(iter(self.numbers))
+            raise ValueError(f"unknown label {unknown!r:.100}; send labels of this model, such as {known!r:.100}")
+        return tuple(sorted({self.numbers[label] for label in labels}))
+
+    def _vectors(self, rows: list[Any]) -> Any:
+        """CSR rows of the classifier, from texts and rows."""
+        parts = []
+        for are_texts, part in groupby(rows, lambda row: isinstance(row, str)):
+            part_rows = list(part)
+            parts.append(self.model.vectors(part_rows) if are_texts else rows_of(part_rows, self.n_features))
+        return sp.csr_array(sp.vstack(parts, format="csr") if len(parts) > 1 else parts[0])
+
+    def _predict(self, rows: list[Any], k: int, labels: tuple[int, ...] | None) -> list[dict[str, Any]]:
+        """A `Prediction` as JSON values for every row of a batch."""
+        X = self._vectors(rows)
+        if labels is None:
+            top = self.classifier.predict_topk(X, k)
+            indices, scores = top.indices, top.scores
+        else:
+            indices, scores = self._ranked_among(X, k, np.array(labels))
         calibrated = hasattr(self.classifier, "label_proba")
-        known = self.classifier.label_proba(X, top.indices).tolist() if calibrated else [[None] * k] * X.shape[0]
-        columns = (top.labels.tolist(), top.scores.tolist(), known, top.indices.tolist())
+        known = self.classifier.label_proba(X, indices).tolist() if calibrated else [None] * len(rows)
+        lengths = (indices >= 0).sum(axis=1).tolist()  # places without a label are at the end
+        listed = zip(self.classes[indices].tolist(), scores.tolist(), known, lengths, strict=True)
         return [
-            [Listed(*listed) for *listed, index in zip(*row, strict=True) if index >= 0]
-            for row in zip(*columns, strict=True)
+            {"labels": names[:n], "scores": values[:n], "probabilities": chances and chances[:n], "explanations": None}
+            for names, values, chances, n in listed
         ]
 
-    def _explain(self, rows: Any, k: int) -> list[list[dict[str, Any]]]:
+    def _ranked_among(self, X: Any, k: int, labels: npt.NDArray[np.int64]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """Numbers and scores of the top k of some labels, each of shape (n_rows, k); −1 where there are fewer."""
+        n_labels, parts = len(self.classes), []
+        chosen = np.zeros(n_labels + 1, dtype=bool)  # the last place is that of no label, −1
+        chosen[labels] = True
+        step = max(1, RANKED_PLACES // n_labels)
+        for first in range(0, X.shape[0], step):
+            top = self.classifier.predict_topk(X[first : first + step], n_labels)
+            is_listed = chosen[top.indices]
+            places = np.argsort(~is_listed, axis=1, kind="stable")[:, :k]  # of the chosen labels, in their order
+            listed = np.take_along_axis(is_listed, places, axis=1)
+            indices = np.where(listed, np.take_along_axis(top.indices, places, axis=1), -1)
+            parts.append((indices, np.take_along_axis(top.scores, places, axis=1)))
+        indices, scores = zip(*parts, strict=True)
+        return np.concatenate(indices), np.concatenate(scores)
+
+    def _explain(self, rows: list[Any], predictions: list[dict[str, Any]]) -> None:
+        """Add explanations to the predictions of some rows."""
         names = None
         if self.takes_text and not hasattr(self.classifier, "feature_names_"):
             names = self.model[0].get_feature_names_out()
-        found = [self.classifier.explain(rows[[i]], k=k, feature_names=names) for i in range(rows.shape[0])]
-        return [why.to_dict(EXPLAINED_FEATURES)["labels"] for why in found]
-
-
-def _prediction(row: list[Listed], explanations: list[dict[str, Any]] | None) -> Prediction:
-    known = [listed.probability for listed in row if listed.probability is not None]
-    return Prediction(
-        labels=[listed.label for listed in row],
-        scores=[listed.score for listed in row],
-        probabilities=known if len(known) == len(row) else None,
-        explanations=explanations,
-    )
+        X = self._vectors(rows)
+        for number, prediction in enumerate(predictions):
+            why = self.classifier.explain(X[[number]], prediction["labels"], feature_names=names)
+            prediction["explanations"] = why.to_dict(EXPLAINED_FEATURES)["labels"]
 
 
 class Strict(BaseModel):
@@ -256,6 +394,9 @@ class SparseRow(Strict):
 
     indices: list[Column] = Field(description="Feature numbers, from 0.")
     values: list[Number] = Field(description="Their values.")
+
+    def __len__(self) -> int:
+        return len(self.indices)
 
     @model_validator(mode="after")
     def _same_length(self) -> SparseRow:
@@ -276,6 +417,12 @@ class Question(Strict):
         description="Texts, for a model that was trained on text; or objects with the text columns of its table.",
     )
     k: int = Field(default=5, ge=1, le=MOST_LABELS, description="Number of labels per row.")
+    labels: list[Label] | None = Field(
+        default=None,
+        min_length=1,
+        max_length=MOST_CHOSEN_LABELS,
+        description="Labels to choose from; all labels of the model by default.",
+    )
     explain: bool = Field(default=False, description="Whether to show how much each feature contributes to the scores.")
 
     @model_validator(mode="after")
@@ -290,7 +437,7 @@ class Question(Strict):
 class Prediction(BaseModel):
     """The top labels of a row, best first."""
 
-    labels: list[str | int | float | bool]
+    labels: list[Label]
     scores: list[float]
     probabilities: list[float] | None = None
     explanations: list[dict[str, Any]] | None = None
@@ -343,37 +490,47 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
 }
 
 
-class Listed(NamedTuple):
-    """A label with its score."""
+LINES: dict[str, Any] = {
+    "required": True,
+    "description": "One JSON object per line, each as in the body of /predict.",
+    "content": {NDJSON: {"schema": {"type": "string"}}},
+}
+STREAMED: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": 'For each line, an answer as that of /predict, or {"line": number, "detail": problem}.',
+        "content": {NDJSON: {"schema": {"type": "string"}}},
+    },
+    **{code: PROBLEMS[code] for code in (401, 429)},
+}
 
-    label: Any
-    score: float
-    probability: float | None
+
+def check_rows(rows: list[SparseRow | list[float]], n_features: int) -> None:
+    """A ValueError that names the row that does not fit a model with this number of features."""
+    for number, row in enumerate(rows):
+        if not isinstance(row, SparseRow):
+            if len(row) != n_features:
+                raise ValueError(
+                    f"row {number} has {len(row)} values; send one value for each of the {n_features} features"
+                )
+            continue
+        if row.indices and max(row.indices) >= n_features:
+            raise ValueError(
+                f"row {number} contains feature {max(row.indices)}, but the model has {n_features} features, numbered "
+                "from 0"
+            )
+        if len(set(row.indices)) != len(row.indices):
+            raise ValueError(f"row {number} contains a feature twice; send each feature once")
 
 
 def rows_of(rows: list[SparseRow | list[float]], n_features: int) -> Any:
-    """The rows as one CSR array (n_rows, n_features); a ValueError that names the row that does not fit."""
-    indptr: list[int] = [0]
-    indices: list[int] = []
-    values: list[float] = []
-    for number, row in enumerate(rows):
-        columns, entries = (row.indices, row.values) if isinstance(row, SparseRow) else (range(len(row)), row)
-        if not isinstance(row, SparseRow) and len(row) != n_features:
-            raise ValueError(
-                f"row {number} has {len(row)} values; send one value for each of the {n_features} features"
-            )
-        if len(columns) and max(columns) >= n_features:
-            raise ValueError(
-                f"row {number} contains feature {max(columns)}, but the model has {n_features} features, numbered "
-                "from 0"
-            )
-        if len(set(columns)) != len(columns):
-            raise ValueError(f"row {number} contains a feature twice; send each feature once")
-        indices.extend(columns)
-        values.extend(entries)
-        indptr.append(len(indices))
-    parts = (np.array(values, dtype=np.float64), np.array(indices, dtype=np.int64), np.array(indptr, dtype=np.int64))
-    found = sp.csr_array(parts, shape=(len(rows), n_features))
+    """Checked rows as one CSR array (n_rows, n_features)."""
+    lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
+    indptr = np.concatenate([[0], np.cumsum(lengths)])
+    columns = (row.indices if isinstance(row, SparseRow) else range(n_features) for row in rows)
+    values = (row.values if isinstance(row, SparseRow) else row for row in rows)
+    indices = np.fromiter(chain.from_iterable(columns), dtype=np.int64, count=indptr[-1])
+    data = np.fromiter(chain.from_iterable(values), dtype=np.float64, count=indptr[-1])
+    found = sp.csr_array((data, indices, indptr), shape=(len(rows), n_features))
     found.sort_indices()
     return found
 
@@ -381,41 +538,65 @@ def rows_of(rows: list[SparseRow | list[float]], n_features: int) -> Any:
 class Meters:
     """Counts and times of requests since the start, in the text format of Prometheus.
 
+    Parameters
+    ----------
+    table : ndarray of float64 of shape (n_processes, `Meters.WIDTH`) or None
+        Where all processes of a service count, each in its own row; by default a table of one process.
+    process : int
+        The row of this process.
+
     Examples
     --------
     >>> from widemargin.serve.app import Meters
     >>> meters = Meters()
-    >>> meters.count(200, rows=3, seconds=0.004)
-    >>> print(meters.text(batches=1, waiting=0).splitlines()[2])
+    >>> meters.count(200, seconds=0.004)
+    >>> print(meters.text().splitlines()[2])
     widemargin_requests_total{status="200"} 1
     """
 
-    def __init__(self) -> None:
-        self.requests: dict[int, int] = {}
-        self.rows = 0
-        self.seconds = 0.0
-        self.buckets = [0] * (len(BOUNDS) + 1)
+    STATUSES = (200, 307, 400, 401, 404, 405, 408, 413, 422, 429, 500, 503)
+    """Those that are counted one by one; others count as 500."""
+    OTHERS = ("rows", "batches", "waiting", "seconds")
+    WIDTH = len(STATUSES) + len(OTHERS) + len(BOUNDS) + 1
 
-    def count(self, status: int, rows: int, seconds: float) -> None:
-        """Add a request."""
-        self.requests[status] = self.requests.get(status, 0) + 1
-        self.rows += rows
-        self.seconds += seconds
-        self.buckets[bisect.bisect_left(BOUNDS, seconds)] += 1
+    def __init__(self, table: npt.NDArray[np.float64] | None = None, process: int = 0) -> None:
+        self.table = np.zeros((1, self.WIDTH)) if table is None else table
+        parts = np.split(self.table, np.cumsum([len(self.STATUSES), len(self.OTHERS)]), axis=1)
+        self._requests, self._others, self._buckets = (part[process] for part in parts)
+        self._places = {status: place for place, status in enumerate(self.STATUSES)}
 
-    def text(self, batches: int, waiting: int) -> str:
-        """All counts and times."""
+    def count(self, status: int, seconds: float) -> None:
+        """Add a response."""
+        self._requests[self._places.get(status, self._places[500])] += 1
+        self._others[3] += seconds
+        self._buckets[bisect.bisect_left(BOUNDS, seconds)] += 1
+
+    def note(self, rows: int, batches: int, waiting: int) -> None:
+        """Add predicted rows; note the number of batches so far and of waiting rows."""
+        self._others[0] += rows
+        self._others[1:3] = batches, waiting
+
+    def text(self) -> str:
+        """All counts and times, of all processes."""
+        counts = self.table.sum(axis=0)
+        requests, others, buckets = np.split(counts, np.cumsum([len(self.STATUSES), len(self.OTHERS)]))
+        rows, batches, waiting, seconds = others.tolist()
         lines = ["# HELP widemargin_requests_total Responses by status.", "# TYPE widemargin_requests_total counter"]
-        lines += [f'widemargin_requests_total{{status="{s}"}} {n}' for s, n in sorted(self.requests.items())]
+        seen = zip(self.STATUSES, requests.tolist(), strict=True)
+        lines += [f'widemargin_requests_total{{status="{status}"}} {n:.0f}' for status, n in seen if n]
         for name, kind, help_text, value in (
-            ("widemargin_rows_total", "counter", "Rows predicted.", self.rows),
+            ("widemargin_rows_total", "counter", "Rows predicted.", rows),
             ("widemargin_batches_total", "counter", "Batches predicted.", batches),
             ("widemargin_waiting_rows", "gauge", "Rows waiting for a batch.", waiting),
         ):
-            lines += [f"# HELP {name} {help_text}", f"# TYPE {name} {kind}", f"{name} {value}"]
-        name, total = "widemargin_request_seconds", 0
+            lines += [f"# HELP {name} {help_text}", f"# TYPE {name} {kind}", f"{name} {value:.0f}"]
+        name = "widemargin_worker_requests_total"
+        lines += [f"# HELP {name} Responses by worker process.", f"# TYPE {name} counter"]
+        by_worker = self.table[:, : len(self.STATUSES)].sum(axis=1).tolist()
+        lines += [f'{name}{{worker="{number}"}} {n:.0f}' for number, n in enumerate(by_worker)]
+        name, total = "widemargin_request_seconds", 0.0
         lines += [f"# HELP {name} Duration of a request.", f"# TYPE {name} histogram"]
-        for bound, n in zip((*map(str, BOUNDS), "+Inf"), self.buckets, strict=True):
+        for bound, n in zip((*map(str, BOUNDS), "+Inf"), buckets.tolist(), strict=True):
             total += n
-            lines.append(f'{name}_bucket{{le="{bound}"}} {total}')
-        return "\n".join([*lines, f"{name}_sum {self.seconds:.6f}", f"{name}_count {total}"]) + "\n"
+            lines.append(f'{name}_bucket{{le="{bound}"}} {total:.0f}')
+        return "\n".join([*lines, f"{name}_sum {seconds:.6f}", f"{name}_count {total:.0f}"]) + "\n"

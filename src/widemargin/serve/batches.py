@@ -1,13 +1,16 @@
-"""Requests that arrive at the same time are predicted together, in a separate thread.
+"""Requests that arrive at the same time are predicted together.
 
-A batch takes the waiting requests, up to a number of rows; while it is computed, the next one gathers. There is no
-pause to wait for others: an idle service answers at once, and a busy one batches on its own. Memory: the number of
-waiting rows is bounded, and a request that finds the queue full is refused.
+A batch takes the waiting requests that ask for the same k and the same labels, up to a number of rows; while it is
+computed, the next one gathers. There is no pause to wait for others: an idle service answers at once, and a busy one
+batches on its own. A batch that is expected to take a few milliseconds is computed on the event loop; a longer one, in
+a separate thread. Memory: the number of waiting rows is bounded, and a request that finds the queue full is refused.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -16,6 +19,12 @@ from typing import Any
 
 __all__ = ["Batches", "Overloaded"]
 
+QUICK_SECONDS = 0.01
+"""A batch that should take less CPU time than this does not go to the thread. Python lets a thread run for 5 ms before
+another may take over, so the way to the thread and back takes up to twice that while requests keep coming in."""
+MEMORY = 0.95
+"""Weight of the batches so far in the estimate of the time per value or character, relative to the newest batch."""
+
 
 class Overloaded(Exception):
     """Too many rows are waiting."""
@@ -23,11 +32,12 @@ class Overloaded(Exception):
 
 @dataclass
 class Job:
-    """Rows of a request, and where its answer goes."""
+    """Rows of a request, what is asked about them, and where the answer goes."""
 
-    rows: Any
-    n_rows: int
+    rows: list[Any]
     k: int
+    labels: tuple[int, ...] | None
+    size: int
     answer: asyncio.Future[list[Any]] = field(repr=False)
 
 
@@ -37,28 +47,35 @@ class Batches:
     Parameters
     ----------
     predict : callable
-        Takes the rows of several requests, as a list, and k; returns one answer per row.
+        Takes the rows of several requests as one list, k, and the numbers of the labels to rank (None for all);
+        returns one answer per row.
     most_rows : int
         Largest number of rows of a batch.
     most_waiting : int
         Largest number of waiting rows.
     """
 
-    def __init__(self, predict: Callable[[list[Any], int], list[Any]], most_rows: int, most_waiting: int) -> None:
+    def __init__(
+        self,
+        predict: Callable[[list[Any], int, tuple[int, ...] | None], list[Any]],
+        most_rows: int,
+        most_waiting: int,
+    ) -> None:
         self.predict, self.most_rows, self.most_waiting = predict, most_rows, most_waiting
         self.waiting: list[Job] = []
         self.n_waiting = self.n_batches = 0
+        self._seconds = self._sizes = 0.0  # of earlier batches, the older the less
         self._wake = asyncio.Event()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="predict")
         self._task: asyncio.Task[None] | None = None
 
-    async def ask(self, rows: Any, n_rows: int, k: int) -> list[Any]:
-        """Answers for the rows, when their batch is done."""
-        if self.n_waiting + n_rows > self.most_waiting and self.n_waiting > 0:
+    async def ask(self, rows: list[Any], k: int, *, labels: tuple[int, ...] | None = None, size: int = 0) -> list[Any]:
+        """Answers for the rows, when their batch is done; `size` is the number of their values or characters."""
+        if self.n_waiting + len(rows) > self.most_waiting and self.n_waiting > 0:
             raise Overloaded
-        job = Job(rows, n_rows, k, asyncio.get_running_loop().create_future())
+        job = Job(rows, k, labels, size, asyncio.get_running_loop().create_future())
         self.waiting.append(job)
-        self.n_waiting += n_rows
+        self.n_waiting += len(rows)
         self._wake.set()
         return await job.answer
 
@@ -75,35 +92,54 @@ class Batches:
         self._thread.shutdown(wait=True)
 
     async def _work(self) -> None:
-        loop = asyncio.get_running_loop()
         while True:
             await self._wake.wait()
+            await asyncio.sleep(0)  # requests that were received in this turn of the loop join, and all others go on
             jobs = self._next()
             if not jobs:
                 self._wake.clear()
                 continue
             self.n_batches += 1
-            rows, k = [job.rows for job in jobs], max(job.k for job in jobs)
             try:
-                answers = await loop.run_in_executor(self._thread, self.predict, rows, k)
+                answers = iter(await self._predicted(jobs))
             except (ValueError, ArithmeticError, MemoryError) as error:
                 for job in jobs:
                     if not job.answer.done():  # a client that went away has cancelled it
                         job.answer.set_exception(error)
                 continue
-            rest = iter(answers)
             for job in jobs:
-                own = [answer[: job.k] for answer in islice(rest, job.n_rows)]
+                own = list(islice(answers, len(job.rows)))
                 if not job.answer.done():
                     job.answer.set_result(own)
 
+    async def _predicted(self, jobs: list[Job]) -> list[Any]:
+        """Answers for the rows of all jobs, one after another."""
+        size = sum(job.size for job in jobs)
+        expected = self._seconds / self._sizes * size if self._sizes else math.inf
+        if expected < QUICK_SECONDS:
+            return self._timed(jobs, size)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._timed, jobs, size)
+
+    def _timed(self, jobs: list[Job], size: int) -> list[Any]:
+        """The same, in the thread that calls it; CPU time, which other processes hardly change, gives the estimate."""
+        started = time.thread_time()
+        answers = self.predict([row for job in jobs for row in job.rows], jobs[0].k, jobs[0].labels)
+        self._seconds = MEMORY * self._seconds + time.thread_time() - started
+        self._sizes = MEMORY * self._sizes + size
+        return answers
+
     def _next(self) -> list[Job]:
-        """The jobs of the next batch; a job that is larger than a batch goes alone."""
+        """The jobs of the next batch: the first one and those that ask the same; one larger than a batch goes alone."""
         jobs: list[Job] = []
+        rest: list[Job] = []
         n_rows = 0
-        while self.waiting and (not jobs or n_rows + self.waiting[0].n_rows <= self.most_rows):
-            job = self.waiting.pop(0)
-            n_rows += job.n_rows
-            jobs.append(job)
+        for job in self.waiting:
+            same = not jobs or (job.k, job.labels) == (jobs[0].k, jobs[0].labels)
+            if same and (not jobs or n_rows + len(job.rows) <= self.most_rows):
+                jobs.append(job)
+                n_rows += len(job.rows)
+            else:
+                rest.append(job)
+        self.waiting = rest
         self.n_waiting -= n_rows
         return jobs

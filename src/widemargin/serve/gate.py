@@ -8,6 +8,7 @@ import json
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 __all__ = ["Gate", "RateLimit"]
@@ -17,6 +18,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 OPEN_PATHS = frozenset({"/", "/health"})
 MOST_CLIENTS = 10_000
+SERVER_ERROR = 500  # the status of a response that was never sent
 
 
 class RateLimit:
@@ -77,44 +79,77 @@ class Gate:
         Seconds within which a body must arrive.
     rate : RateLimit
         Rate limit per client.
+    streams : set of str
+        Paths whose bodies are handed on as they arrive; the application limits them.
+    count : callable
+        Called with the status and the seconds of every response, refusals included.
     """
 
-    def __init__(self, app: Any, *, token: str | None, most_bytes: int, body_seconds: float, rate: RateLimit) -> None:
-        self.app, self.token, self.most_bytes, self.body_seconds, self.rate = app, token, most_bytes, body_seconds, rate
+    def __init__(
+        self,
+        app: Any,
+        *,
+        token: str | None,
+        most_bytes: int,
+        body_seconds: float,
+        rate: RateLimit,
+        streams: AbstractSet[str],
+        count: Callable[[int, float], None],
+    ) -> None:
+        self.app, self.most_bytes, self.body_seconds, self.rate = app, most_bytes, body_seconds, rate
+        self.expected = None if token is None else b"Bearer " + token.encode()
+        self.streams, self.count = streams, count
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
+        started, status = time.perf_counter(), SERVER_ERROR
+
+        async def noting(message: Message) -> None:
+            """Send, and remember the status."""
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
         try:
             self._check_headers(scope)
-            body = await asyncio.wait_for(self._body(receive), self.body_seconds)
+            handed_on = receive if scope["path"] in self.streams else await self._with_body(receive)
         except TimeoutError:
-            await _refuse(send, 408, f"the body did not arrive within {self.body_seconds:g} s")
+            await _refuse(noting, 408, f"the body did not arrive within {self.body_seconds:g} s")
         except Refused as refused:
-            await _refuse(send, refused.status, refused.detail)
+            await _refuse(noting, refused.status, refused.detail)
         else:
-            whole = iter([{"type": "http.request", "body": body, "more_body": False}])
+            await self.app(scope, handed_on, noting)
+        finally:
+            self.count(status, time.perf_counter() - started)
 
-            async def replay() -> Message:
-                """The body in one message, then what follows it."""
-                return next(whole, None) or await receive()
+    async def _with_body(self, receive: Receive) -> Receive:
+        """A function that gives the whole body in one message, then what follows it."""
+        async with asyncio.timeout(self.body_seconds):
+            body = await self._body(receive)
+        whole = iter([{"type": "http.request", "body": body, "more_body": False}])
 
-            await self.app(scope, replay, send)
+        async def replay() -> Message:
+            return next(whole, None) or await receive()
+
+        return replay
 
     def _check_headers(self, scope: Any) -> None:
         """Refuse a request by its headers alone."""
         if scope["path"] in OPEN_PATHS:
             return
-        headers = {name.lower(): value for name, value in scope["headers"]}
+        headers = dict(scope["headers"])  # names are in lower case
         given = headers.get(b"authorization", b"")
-        if self.token is not None and not hmac.compare_digest(given, b"Bearer " + self.token.encode()):
+        if self.expected is not None and not hmac.compare_digest(given, self.expected):
             raise Refused(401, "send the header 'Authorization: Bearer TOKEN', where TOKEN is this server's token")
         client = scope["client"][0] if scope.get("client") else ""
         if not self.rate.allows(client, time.monotonic()):
             raise Refused(429, f"more than {self.rate.per_second:g} requests per second were sent; wait a moment")
         length = headers.get(b"content-length", b"0")
-        self._check_size(int(length) if length.isdigit() else 0)
+        if scope["path"] not in self.streams:
+            self._check_size(int(length) if length.isdigit() else 0)
 
     def _check_size(self, n_bytes: int) -> None:
         if n_bytes > self.most_bytes:
