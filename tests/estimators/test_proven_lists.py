@@ -148,7 +148,7 @@ def test_values_outside_the_lists_of_a_label_do_not_count():
     assert as_set.mean() > 0.5
     np.testing.assert_array_equal(np.sort(ours[as_set], axis=1), np.sort(theirs[as_set], axis=1))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(proven, "_blocks", lambda *_: [])
+        patch.setattr(proven, "_blocks", lambda *_: iter([]))
         assert prove(coef, weights, rows, 3)[2].mean() < as_set.mean()
 
 

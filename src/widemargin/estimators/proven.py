@@ -15,11 +15,12 @@ Stability, section 3.1); |w_f| ≤ B_l = scale_l · 2^(bits − 1). With a rank 
 or better, another 2^−24 a_l B_l |x_f| each.
 
 Rows whose intervals overlap when all values of a row count are looked at again, with the values in each label's lists
-and the scores of all labels. Memory: a block of rows × labels within `memory_limit_mb`, and the lists of its rows.
+and the scores of all labels. Memory: a block of rows × labels within `memory_limit_mb`, and a byte per weight.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,7 +28,8 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from widemargin.problems.compressed import AT_ONCE, CompressedWeights
+from widemargin.problems.compressed import CompressedWeights
+from widemargin.problems.scores import LinearScorer
 
 __all__ = ["PLACES_TO_PROVE", "ErrorBounds", "ProvenLists", "proven_classes", "proven_lists"]
 
@@ -173,10 +175,10 @@ def proven_lists(
         return proven_set, proven_order
     near_set, near_order = _separated(scores[:, :listed], WORTH_A_LOOK * errors, k, np.full(len(sums), -np.inf))
     again = np.flatnonzero((~proven_set & near_set) | (~proven_order & near_order))
-    for rows in _blocks(bounds.coef, X, again, n_labels, memory_limit_mb):
+    for rows in _blocks(again, n_labels, memory_limit_mb):
         part = X[rows]
         all_scores = scorer.scores(part, n_threads=n_threads)
-        all_errors = bounds.errors(_in_lists(bounds.coef, part), norms[rows], sums[rows], m=m[rows])
+        all_errors = bounds.errors(_in_lists(bounds.coef, part, n_threads), norms[rows], sums[rows], m=m[rows])
         first = indices[rows, : min(k, listed)]
         own_scores, own_errors = (np.take_along_axis(values, first, axis=1) for values in (all_scores, all_errors))
         ends = all_scores + all_errors
@@ -213,32 +215,13 @@ def _row_facts(X: Any) -> tuple[Floats, Floats, Floats]:
     return np.sqrt(squares * room) * room, sums * room, count.astype(np.float64)
 
 
-def _in_lists(coef: CompressedWeights, X: Any) -> Floats:
+def _in_lists(coef: CompressedWeights, X: Any, n_threads: int = 1) -> Floats:
     """Σ|x_f| over the values of a row whose features have a weight of a label, shape (n_rows, n_labels)."""
-    rows = sp.csr_array(X, dtype=np.float64)
-    features, place = np.unique(rows.indices, return_inverse=True)
-    lists = coef.columns(features)
-    lists.data = np.ones(len(lists.data))
-    few = sp.csr_array((np.abs(rows.data), place, rows.indptr), shape=(rows.shape[0], len(features)))
-    return np.asarray((few @ lists.T).toarray(), dtype=np.float64) * SAFETY
+    return LinearScorer(coef.pattern).scores(abs(X), n_threads=n_threads) * SAFETY
 
 
-def _blocks(
-    coef: CompressedWeights, X: Any, rows: npt.NDArray[np.int64], n_labels: int, memory_limit_mb: float
-) -> list[npt.NDArray[np.int64]]:
-    """Blocks of rows whose scores and lists fit in memory; rows whose own lists do not are left out."""
-    entries = np.diff(coef.starts[..., 0].astype(np.int64), axis=1).sum(axis=0)
-    if sp.issparse(X):
-        weights = sp.csr_array((np.ones(len(X.data)), X.indices, X.indptr), shape=X.shape)
-    else:
-        weights = (X != 0).astype(np.float64)
-    sizes = np.asarray(weights[rows] @ entries.astype(np.float64))
-    rows, sizes = rows[sizes <= AT_ONCE], sizes[sizes <= AT_ONCE]
-    most = max(1, int(memory_limit_mb * 2**20 / (BYTES_PER_SCORE * max(1, n_labels))))
-    blocks, first, total = [], 0, 0.0
-    for place, size in enumerate(sizes.tolist()):
-        if place > first and (total + size > AT_ONCE or place - first >= most):
-            blocks.append(rows[first:place])
-            first, total = place, 0.0
-        total += size
-    return [*blocks, rows[first:]] if len(rows) else blocks
+def _blocks(rows: npt.NDArray[np.int64], n_labels: int, memory_limit_mb: float) -> Iterator[npt.NDArray[np.int64]]:
+    """Blocks of rows whose scores fit in memory."""
+    step = max(1, int(memory_limit_mb * 2**20 / (BYTES_PER_SCORE * max(1, n_labels))))
+    for first in range(0, len(rows), step):
+        yield rows[first : first + step]

@@ -156,6 +156,12 @@ class CompressedWeights:
             sums += np.bincount(part.indices, weights=np.square(part.data), minlength=len(sums))
         return sums
 
+    @cached_property
+    def pattern(self) -> CompressedWeights:
+        """Weights of 1 wherever these are not zero: scores of |x| are sums over the values in a label's lists."""
+        values, ones = (self.values != 0).astype(np.int8), np.ones(len(self.scale), dtype=np.float32)
+        return CompressedWeights(values, self.places, self.starts, self.bases, ones, self.labels_per_block)
+
     def scaled(self, factors: npt.ArrayLike) -> Self:
         """The weights times a positive factor per label: other scales, rounded to float32, on the same lists."""
         scale = (self.scale * np.asarray(factors, dtype=np.float64)).astype(np.float32)
