@@ -17,6 +17,7 @@ import scipy.sparse as sp
 from command_line import invoke
 from widemargin import OneVsAllClassifier, load, save, write_xmc
 from widemargin.data.names import write_names
+from widemargin.exceptions import ModelFormatError
 
 N_ROWS = 4000  # more lines than a pipe holds
 NAMES = ["été", "hiver"]
@@ -123,8 +124,8 @@ def test_impossible_targets_are_refused_before_predicting(folder, tmp_path, monk
 def test_a_model_cannot_go_into_a_file_or_come_from_one(folder):
     output = invoke("train", folder / "data.txt", "--out", folder / "data.txt" / "x", exit_code=1).output
     assert "data.txt: this is a file" in output
-    assert "data.txt: this is a file" in invoke("inspect", folder / "data.txt", exit_code=1).output
-    with pytest.raises(NotADirectoryError, match="this is a file"):
+    assert "data.txt: the file is not a packed model" in invoke("inspect", folder / "data.txt", exit_code=1).output
+    with pytest.raises(ModelFormatError, match="not a packed model"):
         load(folder / "data.txt")
 
 
