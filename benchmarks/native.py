@@ -7,7 +7,7 @@ Goal: the median time of one row is at most 60 µs with 508 labels (debian-tags)
 model. On 1,000 test texts the top 5 labels are those of Python, byte for byte, and scores agree to 1e-6.
 
 Models are one-vs-all with C = 1 and prune = 0.01 on tf-idf of the texts (debian-tags) or on the rows of the set, with a
-vectoriser of its vocabulary (yso-finna-en). They are kept in build/native-benchmark, so that a second run only measures.
+vectoriser of its vocabulary (yso-finna-en). They stay in build/native-benchmark, so that a second run only measures.
 Rows go through the C interface by ctypes, whose overhead of some microseconds is part of the figures. `predict_topk` of
 Python on the same single rows is the rival. The files are in the page cache: the start is that of the process. "Start
 CPU" is what the program needs itself, whatever else the machine does.
