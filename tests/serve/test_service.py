@@ -318,22 +318,33 @@ def test_a_batch_holds_the_requests_that_ask_the_same():
     assert answers == [[one] for one in asked]
 
 
-def test_only_batches_that_are_expected_to_be_quick_are_predicted_on_the_event_loop():
-    threads = []
+@pytest.mark.parametrize(
+    ("rows", "asked", "quick"),
+    [
+        (1, {"size": 1}, True),
+        (1, {"size": 10**15}, False),  # a long row
+        (10**4, {"size": 10**4}, False),  # many short rows, whose time per value is longer
+        (1, {"size": 1, "k": 2}, False),  # other lists, whose time is not known yet
+        (1, {"size": 1, "labels": (0,)}, False),
+    ],
+)
+def test_only_batches_that_are_expected_to_be_quick_are_predicted_on_the_event_loop(monkeypatch, rows, asked, quick):
+    threads, clock = [], iter([0.0, 0.005, 0.0, 0.0])  # the first batch, of one row, takes 5 ms
+    monkeypatch.setattr("widemargin.serve.batches.time.thread_time", lambda: next(clock))
 
     def predict(rows, k, labels):
         threads.append(threading.current_thread())
         return rows
 
     async def main():
-        batches = Batches(predict, most_rows=8, most_waiting=100)
+        batches = Batches(predict, most_rows=8, most_waiting=10**5)
         batches.start()
-        for size in (10**9, 1, 10**15):  # the first shows how fast it is, in much less than 10 ms per value
-            assert await batches.ask(["a"], 1, size=size) == ["a"]
+        await batches.ask(["a"], 1, size=10**9)
+        assert await batches.ask(["a"] * rows, **{"k": 1, **asked}) == ["a"] * rows
         await batches.stop()
 
     asyncio.run(main())
-    assert [thread is threading.main_thread() for thread in threads] == [False, True, False]
+    assert [thread is threading.main_thread() for thread in threads] == [False, quick]
 
 
 def test_a_full_queue_refuses_and_an_error_reaches_those_who_asked():

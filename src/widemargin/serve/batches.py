@@ -2,8 +2,8 @@
 
 A batch takes the waiting requests that ask for the same k and the same labels, up to a number of rows; while it is
 computed, the next one gathers. There is no pause to wait for others: an idle service answers at once, and a busy one
-batches on its own. A batch that is expected to take a few milliseconds is computed on the event loop; a longer one, in
-a separate thread. Memory: the number of waiting rows is bounded, and a request that finds the queue full is refused.
+batches on its own. A batch that is expected to take a few milliseconds is computed on the event loop; a longer one, and
+one with a choice of labels, in a separate thread. Memory: the number of waiting rows is bounded, and a request that finds the queue full is refused.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ QUICK_SECONDS = 0.01
 """A batch that should take less CPU time than this does not go to the thread. Python lets a thread run for 5 ms before
 another may take over, so the way to the thread and back takes up to twice that while requests keep coming in."""
 MEMORY = 0.95
-"""Weight of the batches so far in the estimate of the time per value or character, relative to the newest batch."""
+"""Weight of the batches so far in the estimate of the time of a batch, relative to the newest one."""
 
 
 class Overloaded(Exception):
@@ -39,6 +39,28 @@ class Job:
     labels: tuple[int, ...] | None
     size: int
     answer: asyncio.Future[list[Any]] = field(repr=False)
+
+
+@dataclass
+class Pace:
+    """CPU time of earlier batches, with their rows and values; the older, the less they count."""
+
+    seconds: float = 0.0
+    rows: float = 0.0
+    size: float = 0.0
+
+    def note(self, seconds: float, rows: int, size: int) -> None:
+        """Add a batch."""
+        self.seconds = MEMORY * self.seconds + seconds
+        self.rows, self.size = MEMORY * self.rows + rows, MEMORY * self.size + size
+
+    def expected(self, rows: int, size: int) -> float:
+        """Seconds of a batch, at most: a row costs something and so does a value, and how much of each is unknown.
+
+        The time per row is too long for shorter rows than before, and the time per value for longer ones; the larger of
+        the two results is never too small.
+        """
+        return self.seconds * max(rows / self.rows, size / self.size) if self.rows and self.size else math.inf
 
 
 class Batches:
@@ -64,7 +86,7 @@ class Batches:
         self.predict, self.most_rows, self.most_waiting = predict, most_rows, most_waiting
         self.waiting: list[Job] = []
         self.n_waiting = self.n_batches = 0
-        self._seconds = self._sizes = 0.0  # of earlier batches, the older the less
+        self._paces: dict[int, Pace] = {}  # by k, since longer lists take longer
         self._wake = asyncio.Event()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="predict")
         self._task: asyncio.Task[None] | None = None
@@ -114,19 +136,21 @@ class Batches:
 
     async def _predicted(self, jobs: list[Job]) -> list[Any]:
         """Answers for the rows of all jobs, one after another."""
-        size = sum(job.size for job in jobs)
-        expected = self._seconds / self._sizes * size if self._sizes else math.inf
-        if expected < QUICK_SECONDS:
-            return self._timed(jobs, size)
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._timed, jobs, size)
+        k, labels = jobs[0].k, jobs[0].labels
+        rows, size = [row for job in jobs for row in job.rows], sum(job.size for job in jobs)
+        pace = self._paces.setdefault(k, Pace())
 
-    def _timed(self, jobs: list[Job], size: int) -> list[Any]:
-        """The same, in the thread that calls it; CPU time, which other processes hardly change, gives the estimate."""
-        started = time.thread_time()
-        answers = self.predict([row for job in jobs for row in job.rows], jobs[0].k, jobs[0].labels)
-        self._seconds = MEMORY * self._seconds + time.thread_time() - started
-        self._sizes = MEMORY * self._sizes + size
-        return answers
+        def timed() -> list[Any]:
+            """CPU time, which other processes hardly change, gives the estimate."""
+            started = time.thread_time()
+            answers = self.predict(rows, k, labels)
+            if labels is None:
+                pace.note(time.thread_time() - started, len(rows), size)
+            return answers
+
+        if labels is None and pace.expected(len(rows), size) < QUICK_SECONDS:
+            return timed()
+        return await asyncio.get_running_loop().run_in_executor(self._thread, timed)
 
     def _next(self) -> list[Job]:
         """The jobs of the next batch: the first one and those that ask the same; one larger than a batch goes alone."""
