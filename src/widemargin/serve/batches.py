@@ -3,12 +3,14 @@
 A batch takes the waiting requests that ask for the same k and the same labels, up to a number of rows; while it is
 computed, the next one gathers. There is no pause to wait for others: an idle service answers at once, and a busy one
 batches on its own. A batch that is expected to take a few milliseconds is computed on the event loop; a longer one, and
-one with a choice of labels, in a separate thread. Memory: the number of waiting rows is bounded, and a request that finds the queue full is refused.
+one with a choice of labels, in a separate thread. Memory: the number of waiting rows is bounded, and a request that
+finds the queue full is refused.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import math
 import time
 from collections.abc import Callable
@@ -16,6 +18,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 __all__ = ["Batches", "Overloaded"]
 
@@ -32,11 +37,12 @@ class Overloaded(Exception):
 
 @dataclass
 class Job:
-    """Rows of a request, what is asked about them, and where the answer goes."""
+    """Rows of a request, what is asked about them, a key of that, and where the answer goes."""
 
     rows: list[Any]
     k: int
-    labels: tuple[int, ...] | None
+    labels: npt.NDArray[np.int64] | None
+    key: tuple[int, bytes]
     size: int
     answer: asyncio.Future[list[Any]] = field(repr=False)
 
@@ -79,7 +85,7 @@ class Batches:
 
     def __init__(
         self,
-        predict: Callable[[list[Any], int, tuple[int, ...] | None], list[Any]],
+        predict: Callable[[list[Any], int, npt.NDArray[np.int64] | None], list[Any]],
         most_rows: int,
         most_waiting: int,
     ) -> None:
@@ -91,11 +97,17 @@ class Batches:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="predict")
         self._task: asyncio.Task[None] | None = None
 
-    async def ask(self, rows: list[Any], k: int, *, labels: tuple[int, ...] | None = None, size: int = 0) -> list[Any]:
+    async def ask(
+        self, rows: list[Any], k: int, *, labels: npt.NDArray[np.int64] | None = None, size: int = 0
+    ) -> list[Any]:
         """Answers for the rows, when their batch is done; `size` is the number of their values or characters."""
+        if self.has_ended:
+            raise RuntimeError("the service has ended its work")
         if self.n_waiting + len(rows) > self.most_waiting and self.n_waiting > 0:
             raise Overloaded
-        job = Job(rows, k, labels, size, asyncio.get_running_loop().create_future())
+        # Many labels are compared by their digest; nobody can make another choice with the same one.
+        key = (k, b"" if labels is None else hashlib.sha256(labels.tobytes()).digest())
+        job = Job(rows, k, labels, key, size, asyncio.get_running_loop().create_future())
         self.waiting.append(job)
         self.n_waiting += len(rows)
         self._wake.set()
@@ -104,6 +116,19 @@ class Batches:
     def start(self) -> None:
         """Start working."""
         self._task = asyncio.create_task(self._work())
+        self._task.add_done_callback(self._fail_waiting)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether there will be no more answers."""
+        return self._task is not None and self._task.done()
+
+    def _fail_waiting(self, _: asyncio.Task[None]) -> None:
+        """Nobody waits for an answer that will not come."""
+        for job in self.waiting:
+            if not job.answer.done():
+                job.answer.set_exception(RuntimeError("the service has ended its work"))
+        self.waiting.clear()
 
     async def stop(self) -> None:
         """Finish the waiting requests, then stop."""
@@ -124,10 +149,12 @@ class Batches:
             self.n_batches += 1
             try:
                 answers = iter(await self._predicted(jobs))
-            except (ValueError, ArithmeticError, MemoryError) as error:
+            except BaseException as error:
                 for job in jobs:
                     if not job.answer.done():  # a client that went away has cancelled it
-                        job.answer.set_exception(error)
+                        job.answer.set_exception(error if isinstance(error, Exception) else RuntimeError(repr(error)))
+                if not isinstance(error, Exception):
+                    raise
                 continue
             for job in jobs:
                 own = list(islice(answers, len(job.rows)))
@@ -158,7 +185,7 @@ class Batches:
         rest: list[Job] = []
         n_rows = 0
         for job in self.waiting:
-            same = not jobs or (job.k, job.labels) == (jobs[0].k, jobs[0].labels)
+            same = not jobs or job.key == jobs[0].key
             if same and (not jobs or n_rows + len(job.rows) <= self.most_rows):
                 jobs.append(job)
                 n_rows += len(job.rows)
