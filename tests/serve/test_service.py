@@ -9,15 +9,17 @@ import tracemalloc
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from fastapi.testclient import TestClient
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from widemargin import OneVsAllClassifier, TextPipeline, TopKClassifier
+from widemargin import HierarchicalClassifier, OneVsAllClassifier, TextPipeline, TopKClassifier
 from widemargin.data.tables import TableSpec
 from widemargin.serve import Limits, make_app
-from widemargin.serve.app import Answer, Meters
+from widemargin.serve.app import Answer, Meters, Question
 from widemargin.serve.batches import Batches, Overloaded
 from widemargin.serve.lines import NDJSON
 
@@ -100,8 +102,48 @@ def test_labels_restrict_the_ranking(client, model, k):
 def test_labels_restrict_the_ranking_in_small_blocks_of_rows(client, monkeypatch):
     asked = {"rows": np.random.default_rng(3).normal(size=(40, 3)).tolist(), "k": 2, "labels": ["red", "green"]}
     whole = client.post("/predict", json=asked).json()
-    monkeypatch.setattr("widemargin.serve.app.RANKED_PLACES", 9)
+    monkeypatch.setattr("widemargin.serve.app.RANKED_PLACES", 5)
     assert client.post("/predict", json=asked).json() == whole
+
+
+@pytest.mark.parametrize(
+    ("make", "own_scores"),
+    [
+        (lambda: OneVsAllClassifier(rank_scale=0.5, normalize=True), True),
+        (lambda: TopKClassifier(), True),
+        (lambda: TopKClassifier(kernel="rbf"), False),
+        (lambda: HierarchicalClassifier(taxonomy={"a": "top", "b": "top", "c": "top", "d": "top"}), False),
+    ],
+)
+def test_chosen_labels_have_the_scores_and_the_order_of_the_whole_ranking(monkeypatch, make, own_scores):
+    rng = np.random.default_rng(5)
+    X, y = rng.normal(size=(80, 6)), rng.choice(list("abcd"), size=80)
+    model, rows = make().fit(X, y), np.vstack([rng.normal(size=(20, 6)), np.zeros((1, 6))])
+    top = model.predict_topk(sp.csr_array(rows), 4)  # as the service holds them
+    expected = [
+        [(label, score) for label, score in zip(labels, scores, strict=True) if label in "acd"][:2]
+        for labels, scores in zip(top.labels.tolist(), top.scores.tolist(), strict=True)
+    ]
+    rankings, predict_topk = [], type(model).predict_topk
+    monkeypatch.setattr(type(model), "predict_topk", lambda *asked: rankings.append(1) or predict_topk(*asked))
+    with TestClient(make_app(model)) as client:
+        asked = {"rows": rows.tolist(), "k": 2, "labels": ["d", "a", "c"]}
+        found = client.post("/predict", json=asked).json()["predictions"]
+    assert [list(zip(row["labels"], row["scores"], strict=True)) for row in found] == expected
+    assert (not rankings) == own_scores  # two of many labels must not cost a ranking of all
+
+
+def test_true_is_not_the_label_one():
+    numbers = OneVsAllClassifier().fit(np.eye(3), [0, 1, 2])
+    flags = OneVsAllClassifier().fit([[0.0], [1.0]], [False, True])
+    for model, n_features, right, wrong in ((numbers, 3, 1, True), (flags, 1, True, 1)):
+        with TestClient(make_app(model)) as client:
+            asked = {"rows": [[0.0] * n_features]}
+            found = client.post("/predict", json=asked | {"labels": [right]}).json()["predictions"]
+            assert found[0]["labels"] == [right]
+            answer = client.post("/predict", json=asked | {"labels": [wrong]})
+        assert answer.status_code == 422
+        assert f"unknown label {wrong!r}" in answer.text
 
 
 def test_labels_may_be_numbers_and_have_probabilities_and_explanations():
@@ -195,6 +237,30 @@ def test_bad_requests_get_an_error_that_says_what_is_wrong(client, body, reason)
 def test_malformed_json_is_refused(client, body):
     answer = client.post("/predict", content=body, headers={"content-type": "application/json"})
     assert answer.status_code in (400, 422)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"rows": [["x"] * 5000] * 2},
+        {"rows": ["x"] * 900},
+        {"rows": [{"indices": ["x"] * 5000, "values": ["x"] * 5000}]},
+        {"texts": [{str(key): 1 for key in range(5000)}]},
+        {"rows": [[0.0, 0.0, 0.0]], "labels": [[]] * 5000},
+        {str(key): 1 for key in range(5000)},
+    ],
+)
+def test_many_errors_of_a_body_are_not_listed(client, body):
+    with pytest.raises(ValidationError) as caught:
+        Question.model_validate_json(json.dumps(body))
+    count = caught.value.error_count()
+    answer = client.post("/predict", json=body)
+    assert answer.status_code == 422
+    listed = answer.json()["detail"]
+    if isinstance(next(iter(body.values())), int) or "texts" in body:  # objects do not stop at their first error
+        assert [one["msg"] for one in listed] == [f"{count:,} keys or values are wrong"]
+    else:
+        assert len(listed) == count < 10
 
 
 def test_a_body_that_is_too_large_is_refused(model):
@@ -299,13 +365,17 @@ def test_a_batch_holds_the_requests_that_ask_the_same():
 
     def predict(rows, k, labels):
         gate.wait()
-        seen.append((rows, k, labels))
-        return [(row, k, labels) for row in rows]
+        chosen = None if labels is None else tuple(labels.tolist())
+        seen.append((rows, k, chosen))
+        return [(row, k, chosen) for row in rows]
 
     async def main():
         batches = Batches(predict, most_rows=8, most_waiting=100)
         asked = [("a", 1, None), ("b", 2, None), ("c", 1, (0, 3)), ("d", 1, None), ("e", 1, (0, 3))]
-        tasks = [asyncio.create_task(batches.ask([row], k, labels=labels)) for row, k, labels in asked]
+        tasks = [
+            asyncio.create_task(batches.ask([row], k, labels=None if labels is None else np.array(labels)))
+            for row, k, labels in asked
+        ]
         await asyncio.sleep(0)
         batches.start()
         gate.set()
@@ -318,22 +388,33 @@ def test_a_batch_holds_the_requests_that_ask_the_same():
     assert answers == [[one] for one in asked]
 
 
-def test_only_batches_that_are_expected_to_be_quick_are_predicted_on_the_event_loop():
-    threads = []
+@pytest.mark.parametrize(
+    ("rows", "asked", "quick"),
+    [
+        (1, {"size": 1}, True),
+        (1, {"size": 10**15}, False),  # a long row
+        (10**4, {"size": 10**4}, False),  # many short rows, whose time per value is longer
+        (1, {"size": 1, "k": 2}, False),  # other lists, whose time is not known yet
+        (1, {"size": 1, "labels": np.array([0])}, False),
+    ],
+)
+def test_only_batches_that_are_expected_to_be_quick_are_predicted_on_the_event_loop(monkeypatch, rows, asked, quick):
+    threads, clock = [], iter([0.0, 0.005, 0.0, 0.0])  # the first batch, of one row, takes 5 ms
+    monkeypatch.setattr("widemargin.serve.batches.time.thread_time", lambda: next(clock))
 
     def predict(rows, k, labels):
         threads.append(threading.current_thread())
         return rows
 
     async def main():
-        batches = Batches(predict, most_rows=8, most_waiting=100)
+        batches = Batches(predict, most_rows=8, most_waiting=10**5)
         batches.start()
-        for size in (10**9, 1, 10**15):  # the first shows how fast it is, in much less than 10 ms per value
-            assert await batches.ask(["a"], 1, size=size) == ["a"]
+        await batches.ask(["a"], 1, size=10**9)
+        assert await batches.ask(["a"] * rows, **{"k": 1, **asked}) == ["a"] * rows
         await batches.stop()
 
     asyncio.run(main())
-    assert [thread is threading.main_thread() for thread in threads] == [False, True, False]
+    assert [thread is threading.main_thread() for thread in threads] == [False, quick]
 
 
 def test_a_full_queue_refuses_and_an_error_reaches_those_who_asked():
@@ -352,6 +433,37 @@ def test_a_full_queue_refuses_and_an_error_reaches_those_who_asked():
         await batches.stop()
 
     asyncio.run(main())
+
+
+def test_an_unexpected_error_reaches_those_who_asked_and_the_others_are_answered(model, monkeypatch):
+    def predict(X, k):
+        if X[0, 0] == 9.0:
+            raise KeyError("no such thing")
+        return TopKClassifier.predict_topk(model, X, k)
+
+    monkeypatch.setattr(model, "predict_topk", predict, raising=False)
+    with TestClient(make_app(model), raise_server_exceptions=False) as client:
+        assert client.post("/predict", json={"rows": [[9.0, 0.0, 0.0]]}).status_code == 500
+        assert client.post("/predict", json={"rows": [[1.0, 0.0, 0.0]]}).status_code == 200
+        assert client.get("/health").status_code == 200
+
+
+def test_nobody_waits_and_health_fails_after_the_work_has_ended(model):
+    app = make_app(model)
+
+    async def main():
+        async with app.router.lifespan_context(app):
+            batches = app.state.batches
+            batches._task.cancel()
+            waiting = asyncio.create_task(batches.ask([[0.0, 0.0, 0.0]], 1))
+            with pytest.raises(RuntimeError, match="has ended"):
+                await waiting
+            with pytest.raises(RuntimeError, match="has ended"):
+                await batches.ask([[0.0, 0.0, 0.0]], 1)
+
+    asyncio.run(main())
+    answer = TestClient(app, raise_server_exceptions=False).get("/health")  # without a new start
+    assert (answer.status_code, answer.json()) == (503, {"status": "failed"})
 
 
 def test_answers_do_not_depend_on_the_company(client):
@@ -541,6 +653,22 @@ def test_a_stream_whose_client_does_not_read_is_given_up(model):
 
     asyncio.run(main())
     assert asked == [1]  # no more is read while answers are waiting
+
+
+@pytest.mark.parametrize("raised", [MemoryError(), FloatingPointError("overflow")])
+def test_a_line_that_cannot_be_computed_does_not_stop_the_others(model, monkeypatch, raised):
+    def predict(X, k):
+        if k == 2:
+            raise raised
+        return TopKClassifier.predict_topk(model, X, k)
+
+    monkeypatch.setattr(model, "predict_topk", predict, raising=False)
+    lines = [{"rows": [[0.0, 0.0, 0.0]], "k": k} for k in (1, 2, 3)]
+    with TestClient(make_app(model)) as client:
+        answer = client.post("/batch", content="\n".join(map(json.dumps, lines)))
+    found = [json.loads(line) for line in answer.text.splitlines()]
+    assert found[1] == {"line": 2, "detail": str(raised) or "MemoryError"}
+    assert list(found[0]) == list(found[2]) == ["predictions"]
 
 
 def test_a_stream_waits_for_a_full_queue(model, monkeypatch):

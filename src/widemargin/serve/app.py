@@ -33,6 +33,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError,
 from widemargin import __version__
 from widemargin.data.tables import TableSpec
 from widemargin.estimators.text import TextPipeline
+from widemargin.problems.scores import LinearScorer
 from widemargin.serve.batches import Batches, Overloaded
 from widemargin.serve.gate import Gate, RateLimit
 from widemargin.serve.lines import NDJSON, LinesResponse
@@ -54,7 +55,9 @@ EXPLAINED_ROWS = 20
 """Largest number of rows in a request for explanations: each costs as much as many predictions."""
 EXPLAINED_FEATURES = 10
 SHOWN_ERRORS = 10
-"""Errors that a response lists; a wrong body can have one per number."""
+"""Errors that a response lists."""
+MOST_ERRORS = 100
+"""Errors of a body that are looked at; lists stop at their first one, but objects can have one per key."""
 RANKED_PLACES = 2**21
 """Places of complete rankings in memory at a time, 16 bytes each."""
 FULL_QUEUE_SECONDS = 0.02
@@ -65,6 +68,7 @@ Number = Annotated[float, Field(allow_inf_nan=False, ge=-1e30, le=1e30)]
 Column = Annotated[int, Field(ge=0, lt=2**31)]
 Text = Annotated[str, Field(max_length=1_000_000)]
 Label = str | int | float | bool
+Ranking = tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]
 
 
 @dataclass(frozen=True)
@@ -140,6 +144,7 @@ def make_app(
         description="The top labels of rows or texts, with scores.",
         lifespan=service.lifespan,
     )
+    app.state.batches = service.batches
     _add_routes(app, service)
     add_try_page(app, model)
     app.add_middleware(
@@ -175,9 +180,12 @@ def _add_routes(app: FastAPI, service: _Service) -> None:
         """Facts about the model."""
         return service.facts()
 
-    @app.get("/health")
-    async def health() -> Health:
+    @app.get("/health", responses={503: {"model": Health, "description": "The service cannot answer any more."}})
+    async def health(response: Response) -> Health:
         """Whether the service answers; needs no token."""
+        if service.batches.has_ended:
+            response.status_code = 503
+            return Health(status="failed")
         return Health(status="ok")
 
     @app.get("/metrics", response_class=PlainTextResponse, responses={k: PROBLEMS[k] for k in (401, 429)})
@@ -218,7 +226,11 @@ def read_question(body: bytes) -> Question:
     try:
         return Question.model_validate_json(body)
     except ValidationError as error:
-        found = error.errors(include_url=False, include_context=False, include_input=False)[:SHOWN_ERRORS]
+        n_errors = error.error_count()
+        if n_errors > MOST_ERRORS:  # a list of them would take longer than any prediction
+            found: list[Any] = [{"type": "value_error", "loc": (), "msg": f"{n_errors:,} keys or values are wrong"}]
+        else:
+            found = error.errors(include_url=False, include_context=False, include_input=False)[:SHOWN_ERRORS]
         raise RequestValidationError([{**one, "loc": ("body", *one["loc"])} for one in found]) from None
 
 
@@ -262,7 +274,9 @@ class _Service:
     async def answer(self, question: Question) -> dict[str, Any]:
         """An `Answer` as JSON values."""
         rows = self._rows(question)
-        labels = None if question.labels is None else self._label_numbers(question.labels)
+        labels = None
+        if question.labels is not None:  # in a thread: there may be many, and the first time all labels are numbered
+            labels = await run_in_threadpool(self._label_numbers, question.labels)
         k = min(question.k, len(self.classes) if labels is None else len(labels))
         size = len(rows) + sum(map(len, rows))
         predictions = await self.batches.ask(rows, k, labels=labels, size=size)
@@ -291,8 +305,8 @@ class _Service:
                         await asyncio.sleep(FULL_QUEUE_SECONDS)
             except RequestValidationError as wrong:
                 return error(number, wrong.errors())
-            except ValueError as wrong:
-                return error(number, str(wrong))
+            except (ValueError, ArithmeticError, MemoryError) as wrong:
+                return error(number, str(wrong) or type(wrong).__name__)
 
         def stalled(number: int) -> bytes:
             return error(number, f"nothing arrived for {self.body_seconds:g} s")
@@ -323,13 +337,17 @@ class _Service:
         """The number of each label."""
         return {label: number for number, label in enumerate(self.classes.tolist())}
 
-    def _label_numbers(self, labels: list[Label]) -> tuple[int, ...]:
+    def _label_numbers(self, labels: list[Label]) -> npt.NDArray[np.int64]:
         """Numbers of labels, each once and in ascending order."""
-        unknown = next((label for label in labels if label not in self.numbers), None)
-        if unknown is not None:
-            known = next(iter(self.numbers))
-            raise ValueError(f"unknown label {unknown!r:.100}; send labels of this model, such as {known!r:.100}")
-        return tuple(sorted({self.numbers[label] for label in labels}))
+        found = []
+        for label in labels:
+            number = self.numbers.get(label)
+            # For Python true is 1; in JSON it is not.
+            if number is None or isinstance(label, bool) != isinstance(self.classes[number], (bool, np.bool_)):
+                known = self.classes[:1].tolist()[0]
+                raise ValueError(f"unknown label {label!r:.100}; send labels of this model, such as {known!r:.100}")
+            found.append(number)
+        return np.unique(np.array(found, dtype=np.int64))
 
     def _vectors(self, rows: list[Any]) -> Any:
         """CSR rows of the classifier, from texts and rows."""
@@ -339,14 +357,14 @@ class _Service:
             parts.append(self.model.vectors(part_rows) if are_texts else rows_of(part_rows, self.n_features))
         return sp.csr_array(sp.vstack(parts, format="csr") if len(parts) > 1 else parts[0])
 
-    def _predict(self, rows: list[Any], k: int, labels: tuple[int, ...] | None) -> list[dict[str, Any]]:
+    def _predict(self, rows: list[Any], k: int, labels: npt.NDArray[np.int64] | None) -> list[dict[str, Any]]:
         """A `Prediction` as JSON values for every row of a batch."""
         X = self._vectors(rows)
         if labels is None:
             top = self.classifier.predict_topk(X, k)
             indices, scores = top.indices, top.scores
         else:
-            indices, scores = self._ranked_among(X, k, np.array(labels))
+            indices, scores = self._ranked_among(X, k, labels)
         calibrated = hasattr(self.classifier, "label_proba")
         known = self.classifier.label_proba(X, indices).tolist() if calibrated else [None] * len(rows)
         lengths = (indices >= 0).sum(axis=1).tolist()  # places without a label are at the end
@@ -356,21 +374,41 @@ class _Service:
             for names, values, chances, n in listed
         ]
 
-    def _ranked_among(self, X: Any, k: int, labels: npt.NDArray[np.int64]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    def _ranked_among(self, X: Any, k: int, labels: npt.NDArray[np.int64]) -> Ranking:
         """Numbers and scores of the top k of some labels, each of shape (n_rows, k); −1 where there are fewer."""
-        n_labels, parts = len(self.classes), []
-        chosen = np.zeros(n_labels + 1, dtype=bool)  # the last place is that of no label, −1
-        chosen[labels] = True
-        step = max(1, RANKED_PLACES // n_labels)
-        for first in range(0, X.shape[0], step):
-            top = self.classifier.predict_topk(X[first : first + step], n_labels)
-            is_listed = chosen[top.indices]
-            places = np.argsort(~is_listed, axis=1, kind="stable")[:, :k]  # of the chosen labels, in their order
-            listed = np.take_along_axis(is_listed, places, axis=1)
-            indices = np.where(listed, np.take_along_axis(top.indices, places, axis=1), -1)
-            parts.append((indices, np.take_along_axis(top.scores, places, axis=1)))
+        n_labels = len(self.classes)
+        # Only these have a score for each label that does not depend on the other labels.
+        own_scores = isinstance(self.classifier.scorer, LinearScorer) and self.classifier.kind_ != "binary"
+        own_scores &= not hasattr(self.classifier, "taxonomy_")
+        rank = self._ranked_by_own_scores if own_scores else self._ranked_in_all
+        step = max(1, RANKED_PLACES // (len(labels) if own_scores else n_labels))
+        parts = [rank(X[first : first + step], k, labels) for first in range(0, X.shape[0], step)]
         indices, scores = zip(*parts, strict=True)
         return np.concatenate(indices), np.concatenate(scores)
+
+    def _ranked_by_own_scores(self, X: Any, k: int, labels: npt.NDArray[np.int64]) -> Ranking:
+        """The top k of some labels by their scores alone; equal scores in ascending order of labels."""
+        shape = (X.shape[0], len(labels))
+        indptr = len(labels) * np.arange(shape[0] + 1)
+        pattern = sp.csr_array(
+            (np.ones(shape[0] * shape[1], dtype=np.int8), np.tile(labels, shape[0]), indptr),
+            shape=(shape[0], len(self.classes)),
+        )
+        rows, n_threads = self.classifier._check_rows(X), self.classifier._n_threads()
+        scores = self.classifier.scorer.label_scores(rows, pattern, n_threads=n_threads).data.reshape(shape)
+        places = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+        return labels[places], np.take_along_axis(scores, places, axis=1)
+
+    def _ranked_in_all(self, X: Any, k: int, labels: npt.NDArray[np.int64]) -> Ranking:
+        """The top k of some labels, picked from the ranking of all labels."""
+        chosen = np.zeros(len(self.classes) + 1, dtype=bool)  # the last place is that of no label, −1
+        chosen[labels] = True
+        top = self.classifier.predict_topk(X, len(self.classes))
+        is_listed = chosen[top.indices]
+        places = np.argsort(~is_listed, axis=1, kind="stable")[:, :k]  # of the chosen labels, in their order
+        listed = np.take_along_axis(is_listed, places, axis=1)
+        indices = np.where(listed, np.take_along_axis(top.indices, places, axis=1), -1)
+        return indices, np.take_along_axis(top.scores, places, axis=1)
 
     def _explain(self, rows: list[Any], predictions: list[dict[str, Any]]) -> None:
         """Add explanations to the predictions of some rows."""
@@ -392,8 +430,8 @@ class Strict(BaseModel):
 class SparseRow(Strict):
     """A row, given by its features that are not zero."""
 
-    indices: list[Column] = Field(description="Feature numbers, from 0.")
-    values: list[Number] = Field(description="Their values.")
+    indices: list[Column] = Field(fail_fast=True, description="Feature numbers, from 0.")
+    values: list[Number] = Field(fail_fast=True, description="Their values.")
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -408,12 +446,16 @@ class SparseRow(Strict):
 class Question(Strict):
     """Either rows, or texts for a model with a vectoriser."""
 
-    rows: list[SparseRow | list[Number]] | None = Field(
-        default=None, max_length=MOST_ROWS, description="Rows, each as a list of all values or as the nonzero features."
+    rows: list[SparseRow | Annotated[list[Number], Field(fail_fast=True)]] | None = Field(
+        default=None,
+        max_length=MOST_ROWS,
+        fail_fast=True,
+        description="Rows, each as a list of all values or as the nonzero features.",
     )
     texts: list[Text | dict[str, Text]] | None = Field(
         default=None,
         max_length=MOST_ROWS,
+        fail_fast=True,
         description="Texts, for a model that was trained on text; or objects with the text columns of its table.",
     )
     k: int = Field(default=5, ge=1, le=MOST_LABELS, description="Number of labels per row.")
@@ -421,6 +463,7 @@ class Question(Strict):
         default=None,
         min_length=1,
         max_length=MOST_CHOSEN_LABELS,
+        fail_fast=True,
         description="Labels to choose from; all labels of the model by default.",
     )
     explain: bool = Field(default=False, description="Whether to show how much each feature contributes to the scores.")
