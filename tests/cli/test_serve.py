@@ -123,6 +123,17 @@ def test_lines_are_answered_while_the_request_is_being_sent(service):
         assert answers.read().endswith(b"0\r\n\r\n")  # and the connection is closed
 
 
+@pytest.mark.slow
+def test_a_client_that_waits_for_100_continue_gets_it(service):
+    _, port = service
+    line = b'{"rows": [[2.0]], "k": 1}\n'
+    with socket.create_connection(("127.0.0.1", port), timeout=HANG_S) as client, client.makefile("rb") as answers:
+        client.sendall(b"POST /batch HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 26\r\n\r\n")
+        assert answers.readline() == b"HTTP/1.1 100 Continue\r\n"
+        client.sendall(line)
+        assert b'"yes"' in answers.read()
+
+
 def _worker_ids(process):
     """Worker processes of a service, by the kernel's list of its children."""
     children = [
@@ -201,10 +212,12 @@ def test_a_worker_that_crashes_is_started_again(folder):
 @on_linux
 @pytest.mark.slow
 def test_workers_that_crash_at_the_start_end_the_service(folder):
-    with _running([*_command(folder, 0), *TWO_WORKERS]) as (process, _):
+    """One that ends before it has loaded the model would end again, however long that takes."""
+    code = "import widemargin.cli.serve as s; s.WORKING_SECONDS = 0; from widemargin.cli.__main__ import main; main()"
+    with _running([sys.executable, "-c", code, *_command(folder, 0)[3:], *TWO_WORKERS]) as (process, _):
         while len(_worker_ids(process)) < 2:
             time.sleep(0.01)
-        first, second = _worker_ids(process)
+        second, first = _worker_ids(process)  # the first to end is the one that has just started
         os.kill(first, signal.SIGKILL)
         assert process.wait(timeout=HANG_S) == 1
         assert "(exit code -9) soon after its start; try --workers 1 to see the reason" in process.stderr.read()

@@ -629,9 +629,47 @@ def test_a_stream_that_stalls_ends_with_an_error(model):
     sent = asyncio.run(_stream(make_app(model, limits=Limits(body_seconds=0.2)), receive))
     lines = [json.loads(line) for line in b"".join(message.get("body", b"") for message in sent).splitlines()]
     assert list(lines[0]) == ["predictions"]
-    assert lines[1:] == [{"line": 2, "detail": "nothing arrived for 0.2 s"}]
+    assert lines[1:] == [{"line": 2, "detail": "the line did not arrive within 0.2 s"}]
     assert sent[-1]["more_body"] is False
     assert (b"connection", b"close") in sent[0]["headers"]
+
+
+def test_a_line_that_arrives_byte_by_byte_is_given_up(model):
+    async def receive(sent):
+        await asyncio.sleep(0.01)  # much less than the limit
+        return {"type": "http.request", "body": b" ", "more_body": True}
+
+    sent = asyncio.run(_stream(make_app(model, limits=Limits(body_seconds=0.2)), receive))
+    lines = b"".join(message.get("body", b"") for message in sent).splitlines()
+    assert [json.loads(line) for line in lines] == [{"line": 1, "detail": "the line did not arrive within 0.2 s"}]
+
+
+def test_the_body_is_asked_for_before_the_response_starts(model):
+    """Only then does the server send `100 Continue`, for which curl waits before it sends a large body."""
+    before = []
+
+    async def receive(sent):
+        before.append(len(sent))
+        return {"type": "http.request", "body": b"{}\n", "more_body": False}
+
+    assert asyncio.run(_stream(make_app(model), receive))[0]["status"] == 200
+    assert before == [0]
+
+
+@pytest.mark.parametrize("more", [{}, {"explain": True}])
+def test_answers_to_many_lines_in_one_piece_are_sent_in_groups(model, monkeypatch, more):
+    monkeypatch.setattr("widemargin.serve.lines.MOST_PLACES", 6 if not more else 60)  # two lines of one row and k = 3
+    lines = [json.dumps({"rows": [[0.0, 0.0, float(n)]], "k": 900} | more).encode() for n in range(5)]
+    pieces = [{"type": "http.request", "body": b"\n".join(lines), "more_body": False}]
+
+    async def receive(sent):
+        return pieces.pop()
+
+    sent = asyncio.run(_stream(make_app(model), receive))
+    assert [message["body"].count(b"\n") for message in sent[1:]] == [2, 2, 1, 0]
+    with TestClient(make_app(model)) as client:
+        expected = [client.post("/predict", content=line).json() for line in lines]
+    assert [json.loads(line) for line in b"".join(m["body"] for m in sent[1:]).splitlines()] == expected
 
 
 def test_a_stream_whose_client_does_not_read_is_given_up(model):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
+import math
 import multiprocessing
 import os
 import signal
@@ -29,7 +30,7 @@ GRACE_SECONDS = 10
 IDLE_SECONDS = 30
 """Time after which a connection without requests is closed."""
 WORKING_SECONDS = 10
-"""A worker process that ends sooner after its start is not started again."""
+"""A worker process that ends sooner after its model is loaded is not started again, nor is one that cannot load it."""
 TOKEN_VARIABLE = "WIDEMARGIN_TOKEN"
 
 
@@ -87,14 +88,16 @@ def _answer(model: Any, given: Given, token: str | None, listener: socket.socket
     server.run(sockets=[listener])
 
 
-def _work(given: Given, token: str | None, listener: socket.socket, counts: Any, number: int) -> None:
+def _work(given: Given, token: str | None, listener: socket.socket, counts: Any, loaded: Any, number: int) -> None:
     """Answer requests in a worker process; its model shares the mapped files with the others."""
     import numpy as np
 
     from widemargin.serve.app import Meters
 
     table = np.frombuffer(counts, dtype=np.float64).reshape(given.workers, Meters.WIDTH)
-    _answer(load(given.model), given, token, listener, Meters(table, number))
+    model = load(given.model)
+    loaded[number] = time.monotonic()  # the same clock for all processes of the machine
+    _answer(model, given, token, listener, Meters(table, number))
 
 
 def _supervise(given: Given, token: str | None, listeners: list[socket.socket]) -> None:
@@ -104,14 +107,14 @@ def _supervise(given: Given, token: str | None, listeners: list[socket.socket]) 
     context = multiprocessing.get_context("spawn")
     counts = context.RawArray("d", given.workers * Meters.WIDTH)
     workers: list[BaseProcess] = []
-    starts = [0.0] * given.workers
+    loaded = context.RawArray("d", given.workers)  # when each worker had its model
 
     def started(number: int) -> BaseProcess:
-        arguments = (given, token, listeners[number % len(listeners)], counts, number)
+        arguments = (given, token, listeners[number % len(listeners)], counts, loaded, number)
+        loaded[number] = math.inf
         process = context.Process(target=_work, args=arguments, name=f"worker {number}")
         with _without_interrupts():
             process.start()
-        starts[number] = time.monotonic()
         return process
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -124,7 +127,7 @@ def _supervise(given: Given, token: str | None, listeners: list[socket.socket]) 
                 if worker.exitcode is None:
                     continue
                 ended = f"worker process {number} ended unexpectedly (exit code {worker.exitcode})"
-                if time.monotonic() < starts[number] + WORKING_SECONDS:
+                if time.monotonic() < loaded[number] + WORKING_SECONDS:
                     raise ValueError(f"{ended} soon after its start; try --workers 1 to see the reason")
                 print_note(f"{ended}; starting it again")
                 workers[number] = started(number)

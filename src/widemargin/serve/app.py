@@ -13,10 +13,10 @@ from __future__ import annotations
 import asyncio
 import bisect
 import json
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain, groupby
 from typing import Annotated, Any
 
@@ -291,27 +291,36 @@ class _Service:
         def error(number: int, detail: Any) -> bytes:
             return to_json({"line": number, "detail": detail}) + b"\n"
 
-        async def answer(number: int, line: bytes | None) -> bytes:
+        def read(number: int, line: bytes | None) -> tuple[int, Callable[[], Awaitable[bytes]]]:
             if line is None:
-                return error(number, f"the line is longer than {self.most_bytes:,} bytes; send fewer rows per line")
+                reason = f"the line is longer than {self.most_bytes:,} bytes; send fewer rows per line"
+                return 0, partial(known, error(number, reason))
             if not line.strip():
-                return b""
+                return 0, partial(known, b"")
             try:
                 question = read_question(line)
-                while True:
-                    try:
-                        return to_json(await self.answer(question)) + b"\n"
-                    except Overloaded:  # the client is not sent away: it waits, and so does what it has not yet sent
-                        await asyncio.sleep(FULL_QUEUE_SECONDS)
             except RequestValidationError as wrong:
-                return error(number, wrong.errors())
-            except (ValueError, ArithmeticError, MemoryError) as wrong:
-                return error(number, str(wrong) or type(wrong).__name__)
+                return 0, partial(known, error(number, wrong.errors()))
+            k = min(question.k, len(self.classes))
+            places = len(question.rows or question.texts or []) * k * (EXPLAINED_FEATURES if question.explain else 1)
+            return places, partial(answer, number, question)
+
+        async def known(line: bytes) -> bytes:
+            return line
+
+        async def answer(number: int, question: Question) -> bytes:
+            while True:
+                try:
+                    return to_json(await self.answer(question)) + b"\n"
+                except Overloaded:  # the client is not sent away: it waits, and so does what it has not yet sent
+                    await asyncio.sleep(FULL_QUEUE_SECONDS)
+                except (ValueError, ArithmeticError, MemoryError) as wrong:
+                    return error(number, str(wrong) or type(wrong).__name__)
 
         def stalled(number: int) -> bytes:
-            return error(number, f"nothing arrived for {self.body_seconds:g} s")
+            return error(number, f"the line did not arrive within {self.body_seconds:g} s")
 
-        return LinesResponse(answer, stalled, most_bytes=self.most_bytes, seconds=self.body_seconds)
+        return LinesResponse(read, stalled, most_bytes=self.most_bytes, seconds=self.body_seconds)
 
     def _rows(self, question: Question) -> list[Any]:
         """Texts or rows that fit the model; a ValueError that names the row that does not."""
@@ -535,7 +544,7 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
 
 LINES: dict[str, Any] = {
     "required": True,
-    "description": "One JSON object per line, each as in the body of /predict.",
+    "description": "One JSON object per line, each as in the body of /predict. Read the answers while you send.",
     "content": {NDJSON: {"schema": {"type": "string"}}},
 }
 STREAMED: dict[int | str, dict[str, Any]] = {

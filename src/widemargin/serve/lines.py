@@ -1,13 +1,15 @@
 """One JSON object per line in, one per line out (NDJSON), while the request is still being sent.
 
-The lines of each piece that arrives are answered together, and the next piece is not read before their answers are
-sent. Memory: a piece, its answers, and the start of a line that has not ended; never the whole body.
+The lines of each piece that arrives are answered in groups whose answers have a bounded number of labels; the next
+group waits until they are sent, and so does the next piece. Memory: a piece, a group with its answers, and the start of
+a line that has not ended; never the whole body.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from fastapi import Response
@@ -17,6 +19,8 @@ from widemargin.serve.gate import Receive, Send
 __all__ = ["NDJSON", "LineReader", "LinesResponse"]
 
 NDJSON = "application/x-ndjson"
+MOST_PLACES = 100_000
+"""Labels in the answers of a group of lines, unless a line alone asks for more: some ten megabytes."""
 
 
 class LineReader:
@@ -68,21 +72,23 @@ class LinesResponse(Response):
 
     Parameters
     ----------
-    answer : coroutine function
-        Takes the number of a line and its bytes (None if it was too long); returns the line of the answer, or no bytes.
+    read : callable
+        Takes the number of a line and its bytes (None if it was too long); returns the number of labels in the answer,
+        and a coroutine function without arguments that returns the line of the answer, or no bytes.
     stalled : callable
         Takes the number of a line that did not arrive in time; returns the last line of the answer.
     most_bytes : int
         Largest size of a line.
     seconds : float
-        Time within which the client must send the next piece, and accept the answers to the last one.
+        Time within which the client must send a line, and accept the answers to a group. The time in which the service
+        is busy with earlier lines does not count.
     """
 
     media_type = NDJSON
 
     def __init__(
         self,
-        answer: Callable[[int, bytes | None], Awaitable[bytes]],
+        read: Callable[[int, bytes | None], tuple[int, Callable[[], Awaitable[bytes]]]],
         stalled: Callable[[int], bytes],
         *,
         most_bytes: int,
@@ -91,28 +97,49 @@ class LinesResponse(Response):
         # The connection is not used again: a client that stops half-way would leave the rest of its body there.
         super().__init__(headers={"connection": "close"})
         del self.headers["content-length"]
-        self.answer, self.stalled, self.reader, self.seconds = answer, stalled, LineReader(most_bytes), seconds
+        self.read, self.stalled, self.reader, self.seconds = read, stalled, LineReader(most_bytes), seconds
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         """Read, answer and write until the body ends or the client stalls."""
-        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        more = True
+        started, more, waited = False, True, 0.0
         while more:
+            since = time.monotonic()
             try:
-                async with asyncio.timeout(self.seconds):
+                async with asyncio.timeout(self.seconds - waited):
                     message = await receive()
             except TimeoutError:
-                answers = [self.stalled(self.reader.number + 1)]
-                more = False
+                groups, more = _one(self.stalled(self.reader.number + 1)), False
             else:
                 if message["type"] == "http.disconnect":
                     return
                 lines = self.reader.lines(message.get("body", b""))
+                waited = 0.0 if lines else waited + time.monotonic() - since  # for this line
                 more = message.get("more_body", False)
-                lines += [] if more else self.reader.end()
-                answers = await asyncio.gather(*(self.answer(*line) for line in lines))
+                groups = self._groups(lines if more else lines + self.reader.end())
+            if not started:  # not earlier: a client that waits for `100 Continue` gets it when its body is asked for
+                await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+                started = True
             try:
-                async with asyncio.timeout(self.seconds):
-                    await send({"type": "http.response.body", "body": b"".join(answers), "more_body": more})
+                async for answers in groups:
+                    async with asyncio.timeout(self.seconds):
+                        await send({"type": "http.response.body", "body": answers, "more_body": True})
             except TimeoutError:  # the client does not read; the server closes a connection without an end
                 return
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _groups(self, lines: list[tuple[int, bytes | None]]) -> AsyncIterator[bytes]:
+        """The answers to some lines, a group at a time."""
+        group: list[Callable[[], Awaitable[bytes]]] = []
+        n_places = 0
+        for line in lines:
+            places, answer = self.read(*line)
+            if group and n_places + places > MOST_PLACES:
+                yield b"".join(await asyncio.gather(*(one() for one in group)))
+                group, n_places = [], 0
+            group.append(answer)
+            n_places += places
+        yield b"".join(await asyncio.gather(*(one() for one in group)))
+
+
+async def _one(answer: bytes) -> AsyncIterator[bytes]:
+    yield answer

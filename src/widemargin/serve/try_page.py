@@ -45,6 +45,7 @@ def add_try_page(app: FastAPI, model: Any) -> None:
         The model that it serves.
     """
     page, takes_text, one_at_a_time = service_page(), hasattr(model, "steps"), asyncio.Semaphore(1)
+    facts = _json(describe_model(model))  # now: tables of all characters take seconds, in which no request is answered
     waiting = 0
 
     @app.get("/", response_class=HTMLResponse, include_in_schema=False)
@@ -53,9 +54,9 @@ def add_try_page(app: FastAPI, model: Any) -> None:
         return HTMLResponse(page, headers=headers)
 
     @app.get("/try")
-    def facts() -> Response:
+    async def show_facts() -> Response:
         """What the page shows about the model."""
-        return _json_response(describe_model(model))
+        return Response(facts, media_type="application/json")
 
     @app.post("/try")
     async def try_text(question: TextQuestion) -> Response:
@@ -72,9 +73,9 @@ def add_try_page(app: FastAPI, model: Any) -> None:
                 found = await run_in_threadpool(answer, model, question.text, question.k)
         finally:
             waiting -= 1
-        return _json_response(found)
+        return Response(_json(found), media_type="application/json")
 
 
-def _json_response(values: dict[str, Any]) -> Response:
+def _json(values: dict[str, Any]) -> bytes:
     """JSON in ASCII, because a label may have half of a surrogate pair, which UTF-8 cannot hold."""
-    return Response(json.dumps(values), media_type="application/json")
+    return json.dumps(values).encode("ascii")
