@@ -35,7 +35,6 @@ import numpy as np
 
 from _common import describe_machine, format_table, write_result
 from against import build_commit
-from widemargin import OneVsAllClassifier, save
 from widemargin.datasets import load_debian_tags
 
 N_REQUESTS = 2000
@@ -46,6 +45,13 @@ import sys
 sys.modules.update(dict.fromkeys({EXTRA!r}))  # as if they were not installed
 from widemargin.cli.__main__ import main
 main()
+"""
+TRAINING = """
+import sys
+from widemargin import OneVsAllClassifier, save
+from widemargin.datasets import load_debian_tags
+data = load_debian_tags()
+save(OneVsAllClassifier(normalize=True, prune=0.01).fit(data.X_train, data.y_train), sys.argv[1])
 """
 HEAD = "POST /predict HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: "
 BAD = {
@@ -252,16 +258,16 @@ def main():
     parser.add_argument("--against", metavar="COMMIT", help="another commit that takes turns with this checkout")
     parser.add_argument("--schema", action="store_true", help="also run schemathesis")
     options = parser.parse_args()
-    data = load_debian_tags()
-    model = OneVsAllClassifier(normalize=True, prune=0.01).fit(data.X_train, data.y_train)
-    X = data.X_test[:500]
+    X = load_debian_tags().X_test[:500]
     rows = [
         {"indices": row.indices.tolist(), "values": row.data.tolist()} for row in (X[[i]] for i in range(X.shape[0]))
     ]
     requests, table, bad, clean = make_requests(rows), [], collections.Counter(), None
     with tempfile.TemporaryDirectory() as folder:
-        save(model, Path(folder) / "model")
-        for number, service in itertools.product(range(options.turns), services(options.against)):
+        sides = services(options.against)
+        # By the oldest commit: the others read what it writes, and it does not read what they write.
+        subprocess.run([sides[0].command[0], "-c", TRAINING, Path(folder) / "model"], check=True)
+        for number, service in itertools.product(range(options.turns), sides):
             found, checked = turn(service, Path(folder) / "model", requests, options)
             table.append([service.name, str(number + 1), *cells(found, options.seconds)])
             bad += found.bad
