@@ -94,7 +94,7 @@ def test_the_commands_for_users_of_annif_run(tmp_path, monkeypatch):
     ("file", "figures"),
     [
         ("2026-11-16-prediction.md", {"35,645": "35,645 test rows", "19,696": "19,696 labels", "2.45 s": "| 2.45 "}),
-        ("2026-11-16-serve.md", {"378": "| 378 ", "64 connections": "64 connections", "156 ms": "| 155.5 ms"}),
+        ("2026-11-18-serve.md", {"3,434": "| 3,434 ", "13 ms": "| 12.5 ms", "5,836": "| 5,836 ", "9 ms": "| 8.9 ms"}),
         ("2026-11-16-memory.md", {"276 MB": "| 276 ", "197 MB": "| 197 ", "142,576": "142,576 rows"}),
     ],
 )
