@@ -30,7 +30,7 @@ import scipy.sparse as sp
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from _common import ROOT, describe_machine, find_data, format_table, write_result
-from widemargin import OneVsAllClassifier, TextPipeline, load, pack, read_xmc, save
+from widemargin import OneVsAllClassifier, TextPipeline, load, load_data, pack, save
 from widemargin.estimators.persistence import restored_vectorizer, stored_options
 from widemargin.files import read_lines
 
@@ -73,9 +73,9 @@ def yso_finna(folder):
     """A model of the rows of the set, with a vectoriser of its vocabulary, and test texts."""
 
     def train():
-        X, Y = read_xmc(folder / "train.txt.gz")
-        classifier = OneVsAllClassifier(C=1.0, prune=0.01, normalize=True, n_jobs=-1).fit(X, Y)
-        classifier.set_label_names([line.split("\t")[1] for line in read_lines(folder / "labels.tsv") if line])
+        data = load_data(folder / "train.txt.gz")
+        classifier = OneVsAllClassifier(C=1.0, prune=0.01, normalize=True, n_jobs=-1).fit(data.X, data.Y)
+        classifier.set_label_names([str(name) for name in data.label_names])
         table = [line.split("\t") for line in read_lines(folder / "vocab.tsv") if line]
         terms, idf = [row[0] for row in table], np.array([float(row[1]) for row in table], dtype=np.float32)
         options = stored_options(TfidfVectorizer(dtype=np.float32, vocabulary=terms))
