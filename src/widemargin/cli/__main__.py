@@ -118,8 +118,10 @@ def _callback(command: str, parameters: inspect.Signature) -> Any:
             module, _, function = COMMANDS[command].runs.partition(":")
             given = gather(command, values)
             gc.disable()  # imports make 250,000 objects that stay; looking for garbage among them takes 0.1 s
-            imported = importlib.import_module(f"widemargin.cli.{module}")
-            gc.enable()
+            try:
+                imported = importlib.import_module(f"widemargin.cli.{module}")
+            finally:
+                gc.enable()  # after a missing extra, too
             getattr(imported, function)(given)
 
     run.__name__ = command
