@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import collections
+import gc
 import importlib.util
 import itertools
 import json
@@ -263,6 +264,8 @@ def main():
         {"indices": row.indices.tolist(), "values": row.data.tolist()} for row in (X[[i]] for i in range(X.shape[0]))
     ]
     requests, table, bad, clean = make_requests(rows), [], collections.Counter(), None
+    gc.collect()
+    gc.freeze()  # pauses of the load generator would count as the service's
     with tempfile.TemporaryDirectory() as folder:
         sides = services(options.against)
         # By the oldest commit: the others read what it writes, and it does not read what they write.

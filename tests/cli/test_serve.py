@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -20,7 +21,7 @@ import pytest
 import uvicorn
 from typer.testing import CliRunner
 
-from widemargin import OneVsAllClassifier, save
+from widemargin import OneVsAllClassifier, pack, save
 from widemargin.cli.__main__ import make_app
 
 HANG_S = 600.0
@@ -77,6 +78,17 @@ def test_a_served_model_answers_and_stops_on_request(service):
     process.send_signal(signal.SIGTERM)
     assert process.wait(timeout=HANG_S) in (0, -signal.SIGTERM)
     assert "Traceback" not in process.stderr.read()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [[], ["--workers", "2"]])
+def test_a_packed_model_is_served(folder, tmp_path, options):
+    pack(folder, tmp_path / "model.wm")
+    shutil.rmtree(folder)
+    with _running([*_command(tmp_path / "model.wm", 0), *options]) as (_, port):
+        answers = _ask(port, "/predict", {"rows": [[2.0], [-2.0]], "k": 1})["predictions"]
+        assert [answer["labels"] for answer in answers] == [["yes"], ["no"]]
+        assert _ask(port, "/model")["labels"] == 2
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import ipaddress
 import math
 import multiprocessing
@@ -85,6 +86,9 @@ def _answer(model: Any, given: Given, token: str | None, listener: socket.socket
             server.should_exit = True
 
         threading.Thread(target=stop_with_parent, daemon=True).start()
+    # What is here now stays: to look for garbage among it again and again would stop all requests for 0.1 s each time.
+    gc.collect()
+    gc.freeze()
     server.run(sockets=[listener])
 
 
