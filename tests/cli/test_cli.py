@@ -11,7 +11,7 @@ import pytest
 import scipy.sparse as sp
 
 from command_line import invoke
-from widemargin import OneVsAllClassifier, load, write_xmc
+from widemargin import OneVsAllClassifier, load, save, write_xmc
 from widemargin.datasets import load_debian_tags
 
 N_ROWS, N_FEATURES, N_LABELS = 60, 8, 4
@@ -281,3 +281,20 @@ def test_index_base_decides_where_a_file_cannot_tell(tmp_path):
     for base, n_features in (("0", 3), ("1", 2)):
         summary = invoke("convert", tmp_path / "t.svm", tmp_path / "t.npz", "--index-base", base, "--json").stdout
         assert json.loads(summary)["features"] == n_features
+
+
+@pytest.mark.slow
+def test_a_command_starts_without_pandas_which_stays_usable(tmp_path):
+    pytest.importorskip("pandas")
+    save(OneVsAllClassifier().fit([[0.0], [1.0]], ["no", "yes"]), tmp_path / "model")
+    script = (
+        "import gc, sys\n"
+        "from widemargin.cli.__main__ import make_app\n"
+        f"make_app()(['inspect', {str(tmp_path / 'model')!r}], standalone_mode=False)\n"
+        "assert 'pandas' not in sys.modules and gc.isenabled()\n"
+        "import pandas\n"
+        "from widemargin import load\n"
+        f"print(load({str(tmp_path / 'model')!r}).predict(pandas.DataFrame({{'size': [2.0, -2.0]}}))[0])\n"
+    )
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("yes\n")
