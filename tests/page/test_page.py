@@ -15,13 +15,14 @@ from sklearn.pipeline import make_pipeline
 from sklearn.svm import LinearSVC
 
 from page_models import TEXTS, make_model
-from widemargin import OneVsAllClassifier, OutputCodeClassifier, TextPipeline, TopKClassifier
+from widemargin import HierarchicalClassifier, OneVsAllClassifier, OutputCodeClassifier, TextPipeline, TopKClassifier
 from widemargin.exceptions import NotSavableError
 from widemargin.page import export_html, page
 from widemargin.page.analysis import token_characters
 from widemargin.serve import make_app
 
 ROWS, Y = ["fresh bread", "a cake", "an engine", "the gearbox"], ["food", "food", "</script><b>", "</script><b>"]
+WORDS, PARENTS = [f"w{number}" for number in range(8)], {"a1": "a", "a2": "a", "b1": "b", "b2": "b"}
 HOSTILE = "</script><script>alert(1)</script><!--"
 
 
@@ -161,6 +162,24 @@ def test_the_service_answers_as_the_model_does(name):
                 assert [step["label"] for step in one["path"]] == [step.label for step in why.steps]
             if name == "one-vs-all":
                 assert {one["label"] for one in labels if one["predicted"]} <= model.predict_sets([text])[0]
+
+
+def test_the_terms_shown_are_those_of_the_label_above_them():
+    """A beam of two paths, which the runner-up of an explanation needs, can end at another label than one of one."""
+    rng = np.random.default_rng(22)
+    texts, y = [" ".join(rng.choice(WORDS, 4)) for _ in range(24)], rng.choice(list(PARENTS), 24)
+    tree = HierarchicalClassifier(PARENTS, method="orthogonal", decision="beam", beam_width=1, C=10.0)
+    model = TextPipeline([("tfidf", TfidfVectorizer()), ("tree", tree)]).fit(texts, y)
+    wider = 0
+    for text in texts:
+        (label,) = model.predict_topk([text], 1).labels[0].tolist()
+        wider += model.predict_topk([text], 2).labels[0].tolist()[0] != label
+        assert [why.label for why in model.explain(text, k=1)] == [label]
+        (shown,) = page.answer(model, text, 1)["labels"]
+        (why,) = model.explain(text, label)
+        assert (shown["label"], shown["terms"][0][0]) == (label, why.to_score.features[0])
+        np.testing.assert_allclose(shown["score"], shown["intercept"] + sum(value for _, value in shown["terms"]))
+    assert wider > 0
 
 
 def test_the_page_of_the_service_is_open_and_says_nothing_about_the_model():

@@ -201,7 +201,8 @@ def answer(model: Any, text: str, k: int) -> dict[str, Any]:
     note = ""
     whys: list[Any] = [None] * len(indices)
     try:
-        whys = list(classifier.explain(X, k=k, feature_names=model[0].get_feature_names_out()))
+        names = [classifier.classes_[index] for index in indices]
+        whys = list(classifier.explain(X, names, feature_names=model[0].get_feature_names_out()))
     except ValueError as error:
         note = str(error)
     labels = []

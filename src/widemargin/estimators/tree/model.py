@@ -181,8 +181,8 @@ class TreeLabelModel(LabelModel):
             raise ValueError(f"k, the number of labels to explain, must be a positive integer; got {k!r}")
         checked = self._explained_row(one_row(X))
         paths = _Paths(self, checked, make_row(self, checked, feature_names))
-        best = paths.best(max(int(k), 2))
-        chosen = best[:k] if labels is None else self._class_numbers(as_list(labels)).tolist()
+        best = paths.best(max(int(k), 2))  # of a wider beam, which may find another label than that of the top k
+        chosen = paths.best(int(k)) if labels is None else self._class_numbers(as_list(labels)).tolist()
         return Explanation(tuple(paths.explain(label, best) for label in chosen))
 
     explain.__doc__ = LabelModel.explain.__doc__
