@@ -733,13 +733,17 @@ def test_processes_count_in_one_table():
     first.count(200, 0.004)
     second.count(200, 0.2)
     second.count(418, 0.2)
-    second.note(rows=3, batches=2, waiting=0)
+    second.note(rows=1, batches=1, waiting=4)
+    second.note(rows=2, batches=2, waiting=0)
+    Meters(table, 1).note(rows=5, batches=1, waiting=0)  # the worker was started again
     lines = first.text().splitlines()
     assert first.text() == second.text()
     for line in (
         'widemargin_requests_total{status="200"} 2',
         'widemargin_requests_total{status="500"} 1',
-        "widemargin_rows_total 3",
+        "widemargin_rows_total 8",
+        "widemargin_batches_total 3",
+        "widemargin_waiting_rows 0",
         'widemargin_worker_requests_total{worker="1"} 2',
         'widemargin_request_seconds_bucket{le="0.005"} 1',
         'widemargin_request_seconds_bucket{le="+Inf"} 3',

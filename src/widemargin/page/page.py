@@ -353,7 +353,7 @@ def _decision(classifier: Any) -> tuple[dict[str, Any], Arrays]:
         limits = np.broadcast_to(getattr(classifier, "label_scale_", 1.0) - 1.0, len(classifier.classes_))
         found = {"by": "probability" if by_probability else "score", "least": 0, "most": None}
         return found, {} if by_probability else {"limits": np.array(limits, dtype=np.float64)}
-    rule = classifier.decision_
+    rule = classifier._rule("export")
     found = {"by": "score", "least": rule.min_labels, "most": rule.max_labels}
     limits = np.broadcast_to(classifier._rank_limits(rule), len(classifier.classes_))
     return found, {"limits": np.array(limits, dtype=np.float64)}

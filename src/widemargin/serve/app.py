@@ -616,6 +616,7 @@ class Meters:
         parts = np.split(self.table, np.cumsum([len(self.STATUSES), len(self.OTHERS)]), axis=1)
         self._requests, self._others, self._buckets = (part[process] for part in parts)
         self._places = {status: place for place, status in enumerate(self.STATUSES)}
+        self._n_batches = 0
 
     def count(self, status: int, seconds: float) -> None:
         """Add a response."""
@@ -624,9 +625,10 @@ class Meters:
         self._buckets[bisect.bisect_left(BOUNDS, seconds)] += 1
 
     def note(self, rows: int, batches: int, waiting: int) -> None:
-        """Add predicted rows; note the number of batches so far and of waiting rows."""
-        self._others[0] += rows
-        self._others[1:3] = batches, waiting
+        """Add predicted rows; note the number of batches of this process so far, and of waiting rows."""
+        # Added: a worker that is started again counts from 0, and the total must not fall.
+        self._others[:2] += rows, batches - self._n_batches
+        self._n_batches, self._others[2] = batches, waiting
 
     def text(self) -> str:
         """All counts and times, of all processes."""
