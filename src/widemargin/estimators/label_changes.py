@@ -310,35 +310,33 @@ def _refuse(model: Any, wishes: _Wishes) -> None:
 
 def _vocabulary(model: Any, wishes: _Wishes) -> _Vocabulary:
     """The labels after the changes; an error if two have the same name."""
-    classes = model.classes_.tolist()
-    names: list[Any] = []
-    parts: list[list[int]] = []
-    merged: dict[Any, int] = {}
-    for number, old in enumerate(classes):
-        if number in wishes.drop:
-            continue
-        name = wishes.merge.get(number, wishes.rename.get(number, old))
+    names, n_old = model.classes_.tolist(), len(model.classes_)
+    first = np.arange(n_old)  # the label in whose place each one goes on: itself, or the first part of a merged one
+    firsts: dict[Any, int] = {}
+    for number, name in sorted((wishes.rename | wishes.merge).items()):
+        names[number] = name
         if number in wishes.merge:
-            if name in merged:
-                parts[merged[name]].append(number)
-                continue
-            merged[name] = len(names)
-        names.append(name)
-        parts.append([number])
-    names += list(wishes.add)
-    parts += [[] for _ in wishes.add]
-    twice = [name for name, count in Counter(names).items() if count > 1]
-    if twice:
+            first[number] = firsts.setdefault(name, number)
+    stays = first == np.arange(n_old)
+    stays[list(wishes.drop)] = False
+    kept = np.flatnonzero(stays)
+    names = [names[number] for number in kept.tolist()] + list(wishes.add)
+    if len(set(names)) < len(names):
+        twice = [name for name, count in Counter(names).items() if count > 1]
         raise ValueError(
             f"two labels would have the name {listed(twice)}; choose another name, or merge the labels to make them one"
         )
     if not names:
         raise ValueError("all labels would be dropped; keep at least one")
-    place = np.full(len(classes), -1)
-    place[[label for some in parts for label in some]] = np.repeat(np.arange(len(parts)), [len(some) for some in parts])
-    counts = np.asarray(model.label_counts_).tolist()
-    source = np.array([some[0] if len(some) == 1 else max(some, key=counts.__getitem__, default=-1) for some in parts])
-    solve = [number for number, some in enumerate(parts) if len(some) != 1]
+    place = np.full(n_old, -1)
+    place[kept] = np.arange(len(kept))
+    place = place[first]
+    source = np.concatenate([kept, np.full(len(wishes.add), -1)])
+    merged = place[list(firsts.values())].tolist()
+    for number in merged:  # starts from its most frequent part
+        parts = np.flatnonzero(place == number)
+        source[number] = parts[np.asarray(model.label_counts_)[parts].argmax()]
+    solve = [*sorted(merged), *range(len(kept), len(names))]
     sizes = {name: len(getattr(wishes, name)) for name in ACTIONS}
     return _Vocabulary(
         _as_classes(names, model.classes_),
