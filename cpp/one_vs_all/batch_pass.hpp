@@ -181,7 +181,7 @@ class BatchPass {
 
     static size_t place(uint32_t col, int lane) { return static_cast<size_t>(col) * SCAN_LANES + lane; }
 
-    void ask_for(const std::vector<uint32_t> &cols, size_t k) const {
+    WIDEMARGIN_PREFETCH void ask_for(const std::vector<uint32_t> &cols, size_t k) const {
         if (k < cols.size()) __builtin_prefetch(table_.get() + place(cols[k], 0), 1);
     }
 };

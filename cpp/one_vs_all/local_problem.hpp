@@ -143,7 +143,6 @@ class LocalProblem {
         uint32_t *__restrict ids = local_id_.data(), *__restrict features = features_.data();
         uint32_t count = static_cast<uint32_t>(n_features_);
         for (int64_t i = 0; i < n_rows_; ++i) {
-            if (i + ROWS_AHEAD < n_rows_) prefetch(rows[i + ROWS_AHEAD]);
             const RowEntry *end = rows[i].entries + rows[i].length;
             for (const RowEntry *e = rows[i].entries; e != end; ++e) {
                 const uint32_t known = ids[e->col], id = known == NO_ID ? count : known;

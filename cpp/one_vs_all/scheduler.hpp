@@ -349,11 +349,11 @@ class LabelScheduler {
         rescored_.assign(slot.found.rows, slot.found.rows + slot.found.n + 1);
         for (int64_t k = 0; k < slot.found.n; ++k) {
             const RowView row = slot.found.view(k, store_);
-            float sum = 0;
-            for (uint32_t e = 0; e < row.length; ++e) sum += dense_[row.entries[e].col] * row.entries[e].val;
+            const double sum =
+                sum_in_lanes(0, row.length, [&](int64_t e) { return dense_[row.entries[e].col] * row.entries[e].val; });
             EmittedRow &found = rescored_[k];
             const double upper = static_cast<double>(found.score) + found.slack;
-            found.score = sum + static_cast<float>(weights.bias);
+            found.score = static_cast<float>(sum + weights.bias);
             const double slack = upper - static_cast<double>(found.score);
             found.slack = static_cast<float>(slack + RESCORE_ROUNDING * std::abs(slack));
         }

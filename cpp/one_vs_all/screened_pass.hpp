@@ -17,9 +17,8 @@
 // Generated rows in the shape of Amazon-670K (490,000 rows, 74 entries each): a pass adds up 0.49 million of 36
 // million entries, and 2,200 rows are candidates, of which 810 are found (means of 285 passes of 95 labels). Not kept:
 // a copy of the frequent part of each row in 4 bytes per entry, which candidates read instead of the row itself (2 %
-// less time on other generated rows and 5 % on these, for 16 % more memory), and prefetching the lines of the index
-// that the next block reads (between 11 % less and 7 % more time in six pairs of runs). Memory: 4 bytes per entry and
-// feature, and 1 byte per row. Twin: tests/reference/screened_rows.py.
+// less time on other generated rows and 5 % on these, for 16 % more memory). Memory: 4 bytes per entry and feature, and
+// 1 byte per row. Twin: tests/reference/screened_rows.py.
 #pragma once
 
 #include <algorithm>
@@ -48,12 +47,17 @@ constexpr double NEGLIGIBLE_ROOM = 0.1;          // share of threshold − b tha
 // last check of a label adds up 1.0, 0.66, 0.47 and 0.36 million entries, and has 2,400, 3,500, 5,200 and 8,000
 // candidates (40 labels of the same rows). On two other generated sets, smaller and larger values of this share, the
 // two around it, INDEX_BLOCK and FREQUENT_FEATURE_SHARE were tried in single runs (11 settings). The values here varied
-// by 4 % and 20 % from run to run, and no other is faster by more than that on both sets.
+// by 4 % and 20 % from run to run, and no other is faster by more than that on both sets. Since candidates are
+// prefetched, seven settings on two further generated sets: none is faster by more than 2 % on both.
 constexpr double FREQUENT_ROOM = 0.3;
 // Of ‖v‖ ‖x_F‖, for a pass that proves nothing: v·x is rarely more.
 constexpr double UNPROVEN_SHARE = 0.45;
-constexpr size_t CANDIDATES_AHEAD = 64;  // how far ahead candidates are prefetched; each takes a few nanoseconds
-constexpr double SMALLEST_ROOM = 1e-3;   // threshold − b; below it, most rows are candidates
+// How far ahead candidates are prefetched, and how many lines of each. On the rows in the shape of Amazon-670K, a
+// candidate takes 300 ns without prefetches, 66 with two lines of each, 64 candidates ahead, and 49 with these.
+constexpr size_t CANDIDATES_AHEAD = 24;
+constexpr int64_t FREQUENT_LINES = 3;
+constexpr int64_t INDEX_LINES = 2;      // of a feature, prefetched for the next block
+constexpr double SMALLEST_ROOM = 1e-3;  // threshold − b; below it, most rows are candidates
 // A label that adds up more than 1/32 of all entries is left to a batch pass, which reads all of them for 32 labels. On
 // five generated sets of 9 to 37 million values, with 4, 16, 24, 32, 48 and no index, the sums of their times per label
 // are 23.3, 20.8, 20.0, 19.5, 19.4 and 23.1 ms.
@@ -155,10 +159,7 @@ class ScreenedPass {
         n_candidates_ = 0;
         for (int64_t first = 0; first < store_.n_rows; first += INDEX_BLOCK) scan(first);
         keep_above();
-        for (size_t k = 0; k < above_.size(); ++k) {
-            if (k + ROWS_AHEAD < above_.size()) prefetch(store_.view(above_[k + ROWS_AHEAD]));
-            score(above_[k], weights, threshold);
-        }
+        for (uint32_t row : above_) score(row, weights, threshold);
         found_.push_back({});
         for (uint32_t col : weights.cols) weights_[col] = 0;
         std::fill(skipped_.begin(), skipped_.end(), 0.0f);
@@ -265,14 +266,13 @@ class ScreenedPass {
     }
 
     // Prefetches what later candidates need: where a row starts, then its first lines, where its frequent features are.
-    void ask_for(size_t k) const {
+    WIDEMARGIN_PREFETCH void ask_for(size_t k) const {
         if (k + 2 * CANDIDATES_AHEAD < n_candidates_) {
             __builtin_prefetch(store_.start.data() + candidates_[k + 2 * CANDIDATES_AHEAD].row);
         }
         if (k + CANDIDATES_AHEAD >= n_candidates_) return;
         const RowEntry *entries = store_.entries.get() + store_.start[candidates_[k + CANDIDATES_AHEAD].row];
-        __builtin_prefetch(entries);
-        __builtin_prefetch(entries + LINE_ENTRIES);
+        for (int64_t line = 0; line < FREQUENT_LINES; ++line) __builtin_prefetch(entries + line * LINE_ENTRIES);
     }
 
     // Adds the candidates among the rows from `first` on to the list.
@@ -285,6 +285,7 @@ class ScreenedPass {
             const uint32_t *e = w.next, weight = w.weight;
             for (; *e <= last; ++e) sums[(*e >> bits) % INDEX_BLOCK] += weight * (*e & mask);
             w.next = e;
+            for (int64_t line = 1; line <= INDEX_LINES; ++line) __builtin_prefetch(e + line * LINE_BYTES / sizeof(*e));
         }
         candidates_.resize(std::max(candidates_.size(), n_candidates_ + INDEX_BLOCK));
         ScreenedRow *out = candidates_.data() + n_candidates_;
@@ -322,10 +323,9 @@ class ScreenedPass {
 
     // Keeps the row if its score exceeds the threshold.
     void score(uint32_t row, const LabelWeights &weights, double threshold) {
-        double sum = 0;
-        for (int64_t k = store_.start[row]; k < store_.start[row + 1]; ++k) {
-            sum += static_cast<double>(weights_[store_.entries[k].col]) * store_.value(k);
-        }
+        const double sum = sum_in_lanes(store_.start[row], store_.start[row + 1], [&](int64_t k) {
+            return static_cast<double>(weights_[store_.entries[k].col]) * store_.value(k);
+        });
         const float score = static_cast<float>(sum + weights.bias), slack = rounding_ + 1e-6f * (1 + std::abs(score));
         if (static_cast<double>(score) + slack > threshold) found_.push_back({row, score, slack, 0});
     }

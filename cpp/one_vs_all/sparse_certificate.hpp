@@ -177,7 +177,6 @@ class SparseCertificate {
         scored_.clear();
         if (scored_.capacity() > KEPT_SCORED) std::vector<Scored>().swap(scored_);
         for (size_t k = 0; k < chosen_.size(); ++k) {
-            if (k + ROWS_AHEAD < chosen_.size()) prefetch(chosen_[k + ROWS_AHEAD]);
             const bool is_positive = k < label.positives.size();
             score_row(chosen_[k], is_positive ? 1 : -1, is_positive ? label.positive_factor : label.negative_factor,
                       bias);

@@ -352,7 +352,7 @@ class BlockRow {
     };
 
     // Of short lines, all is on its way before the first is used.
-    static void prefetch(const T *line) {
+    static WIDEMARGIN_PREFETCH void prefetch(const T *line) {
         __builtin_prefetch(line);
         __builtin_prefetch(line + LINE_BYTES / sizeof(T));
     }

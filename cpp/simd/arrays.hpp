@@ -21,6 +21,10 @@ namespace widemargin {
 constexpr size_t LINE_BYTES = 64;
 constexpr size_t HUGE_PAGE_BYTES = size_t{1} << 21;
 
+// For functions that only prefetch. GCC 12 takes such a function for one without any effect and deletes its calls,
+// unless they are inlined before it looks.
+#define WIDEMARGIN_PREFETCH inline __attribute__((always_inline))
+
 struct FreeDelete {
     template <typename T>
     void operator()(T *p) const {

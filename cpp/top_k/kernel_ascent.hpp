@@ -272,7 +272,7 @@ class KernelAscent {
         columns_.keep(i, next_.data());
     }
 
-    void prefetch(int64_t i) const {
+    WIDEMARGIN_PREFETCH void prefetch(int64_t i) const {
         for (int64_t c = 0; c < task_.m; ++c) __builtin_prefetch(S_.get() + c * stride_ + i);
     }
 

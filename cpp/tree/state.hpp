@@ -70,7 +70,7 @@ struct TreeState {
     const TreeKernels<T> *kernels = &choose_tree_kernels<T>(choose_instruction_set());
 
     // Prefetches what a visit of the block reads; the list of its dual variables must already be in the cache.
-    void prefetch(int64_t block) const {
+    WIDEMARGIN_PREFETCH void prefetch(int64_t block) const {
         const int64_t row = problem.blocks.row[block], length = X.length(row);
         const T *values = X.values + X.start[row];
         const int32_t *features = places(block, 0);
