@@ -90,21 +90,43 @@ class TopKHeaps {
         places_[row] = {best.score, first_label + best.label};
     }
 
-    // The whole list at once: the place of a score is the number of scores before it, which takes no branch. (A heap
-    // took 0.45 µs for 6 of 20 labels, this takes 0.1.)
+    // The whole list at once, without a branch per score: the place of a score is the number of scores above it. Equal
+    // scores share a place and leave the next one empty; then each is also counted after its equals with lower labels.
+    // (6 of 20 labels: a heap takes 0.45 µs, counting both from the start 0.23, this 0.07.)
     void rank_few(int64_t row, const double *given, int64_t count, int64_t first_label) {
-        double scores[FEW];
+        typedef double Two __attribute__((vector_size(16), may_alias));
+        typedef int64_t TwoCounts __attribute__((vector_size(16)));
+        alignas(16) double scores[FEW + 4];
+        int64_t at_place[FEW];
         for (int64_t j = 0; j < count; ++j) scores[j] = given[j] == given[j] ? given[j] : MINUS_INFINITY;
+        scores[count] = scores[count + 1] = scores[count + 2] = MINUS_INFINITY;
         const int64_t size = sizes_[row] = std::min(k_, count);
-        ScoredLabel *heap = places_.data() + row * k_;
-        for (int64_t j = 0; j < count; ++j) {
-            int64_t place = 0;
-            for (int64_t i = 0; i < j; ++i) place += scores[i] >= scores[j];
-            for (int64_t i = j + 1; i < count; ++i) place += scores[i] > scores[j];
-            if (place < size) heap[size - 1 - place] = {scores[j], first_label + j};  // worst first, which is a heap
+        std::fill_n(at_place, size, NO_LABEL);
+        const Two *pairs = reinterpret_cast<const Two *>(scores);
+        for (int64_t j = count - 1; j >= 0; --j) {  // of equal scores for the last place, the lower label gets it
+            const Two score = Two{} + scores[j];
+            TwoCounts even{}, odd{};
+            for (int64_t i = 0; 2 * i < count; i += 2) {
+                even -= pairs[i] > score;
+                odd -= pairs[i + 1] > score;
+            }
+            even += odd;
+            at_place[even[0] + even[1]] = j;
+        }
+        if (std::count(at_place, at_place + size, NO_LABEL) > 0) {
+            for (int64_t j = 0; j < count; ++j) {
+                int64_t place = 0;
+                for (int64_t i = 0; i < count; ++i) place += scores[i] > scores[j] || (scores[i] == scores[j] && i < j);
+                at_place[place] = j;
+            }
+        }
+        ScoredLabel *last = places_.data() + row * k_ + size - 1;  // worst first, which is a heap
+        for (int64_t place = 0; place < size; ++place) {
+            last[-place] = {scores[at_place[place]], first_label + at_place[place]};
         }
     }
 
+    static constexpr int64_t NO_LABEL = -1;
     static constexpr int64_t FEW = 32;
     int64_t k_;
     std::vector<int64_t> sizes_;
