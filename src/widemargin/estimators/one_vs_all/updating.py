@@ -78,7 +78,7 @@ from widemargin.solvers.result import Status
 
 __all__ = [
     "Change", "OldDuals", "Rows", "Verdict", "in_order", "joined_rows", "judge", "label_with_other_objective",
-    "pick_rows", "solve_labels", "stack_rows", "start_from", "update_labels", "widened",
+    "pick_rows", "problem_of_labels", "solve_labels", "stack_rows", "start_from", "update_labels", "widened",
 ]  # fmt: skip
 
 UNTOUCHED, KEPT, SOLVED, NEW, LEFT = OUTCOMES = ("untouched", "kept", "solved", "new", "left")
@@ -358,24 +358,35 @@ def label_with_other_objective(model: OneVsAllClassifier, X: Any, Y: Any, weight
     """
     if not hasattr(model, "label_bounds_"):  # stored by an earlier version
         return None
-    plain = copy.copy(model)
-    plain.C, plain.callback = model.C_, None
+    is_binary = model.kind_ == "binary"
+    counts = model.label_counts_[is_binary:]
+    labels = np.argpartition(counts, -min(N_COMPARED, len(counts)))[-N_COMPARED:]
     rows = with_unit_rows(X) if model.normalize else X
-    outputs = sp.csr_array(Y[:, [1]]) if model.kind_ == "binary" else Y
-    targets = EncodedTargets(model.kind_, model.classes_, outputs, model.sparse_output_)
-    labels = np.argsort(model.label_counts_[1:] if model.kind_ == "binary" else model.label_counts_)[-N_COMPARED:]
-    problem = plain._problem(TrainingData(rows, rows, targets, weight)).select(labels)
+    names = model.classes_ if is_binary else model.classes_[labels]
+    targets = EncodedTargets(model.kind_, names, sp.csr_array(Y[:, labels + is_binary]), model.sparse_output_)
+    problem = problem_of_labels(model, TrainingData(rows, rows, targets, weight))
     weights = rows_of(model.coef_, labels)
     scores = np.asarray(problem.X @ (weights.toarray() if sp.issparse(weights) else weights).T.astype(np.float64)).T
     bias = problem.bias_value * model.intercept_[labels].astype(np.float64)
-    positive = np.zeros(scores.shape, dtype=bool)
-    positive[np.repeat(np.arange(len(labels)), np.diff(problem.positive_indptr)), problem.positive_rows] = True
-    losses = get_loss(problem.loss).value(np.where(positive, 1.0, -1.0) * (scores + bias[:, None]))
-    factor = np.where(positive, problem.positive_factor[:, None], problem.negative_factor[:, None])
-    objective = problem.C * (factor * losses) @ problem.row_weight
+    scores = scores + bias[:, None]
+    value = get_loss(problem.loss).value
+    losses = problem.negative_factor[:, None] * value(-scores)
+    positive = np.repeat(np.arange(len(labels)), np.diff(problem.positive_indptr)), problem.positive_rows
+    losses[positive] = problem.positive_factor[positive[0]] * value(scores[positive])
+    objective = problem.C * losses @ problem.row_weight
     objective += 0.5 * (squared_norms(weights) + problem.bias_penalty * bias**2)
     other = np.abs(objective - model.label_bounds_[labels, 0]) > OTHER_OBJECTIVE * objective
-    return int(labels[np.argmax(other)] + (model.kind_ == "binary")) if other.any() else None
+    return int(labels[np.argmax(other)] + is_binary) if other.any() else None
+
+
+def problem_of_labels(model: OneVsAllClassifier, data: TrainingData) -> Problem:
+    """The problem of some labels of a model, those of `data`, with its parameters; other labels do not matter to it."""
+    plain = copy.copy(model)
+    plain.C = model.C_
+    if isinstance(model.class_weight, dict):
+        names = set(data.targets.classes.tolist())
+        plain.class_weight = {name: factor for name, factor in model.class_weight.items() if name in names}
+    return plain._problem(data)
 
 
 def _bounds_of(new: OneVsAllClassifier, model: OneVsAllClassifier, change: Change) -> Floats:

@@ -361,7 +361,7 @@ class OneVsAllResult(SolverResult):
             intercept,
             dual=None,
             certificate=Certificate.sum(primal, dual, at_zero, before_pruning, attained=attained),
-            status=worst_of(map(Status, np.unique(status))),
+            status=worst_of(map(Status, set(status.tolist()))),
             status_by_label=status,
             bounds_by_label=bounds,
             **rest,
