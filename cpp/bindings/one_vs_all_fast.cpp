@@ -80,20 +80,21 @@ class FastSolver {
     void keep_duals() { solver_.keep_duals(); }
 
     void begin(ConstVector<int64_t> positive_rows, ConstVector<int64_t> positive_indptr,
-               ConstVector<double> positive_factor, ConstVector<double> negative_factor) {
+               ConstVector<double> positive_factor, ConstVector<double> negative_factor,
+               const std::vector<double> &prior) {
         const LabelBlock labels = hold(positive_rows, positive_indptr, positive_factor, negative_factor);
-        background_.start([this, labels, start = take_start(labels)] { solver_.begin(labels, start); });
+        const BiasPrior known = prior.empty() ? BiasPrior() : prior_of(prior);
+        background_.start([this, labels, known, start = take_start(labels)] { solver_.begin(labels, start, known); });
     }
 
     void begin_part(ConstVector<int64_t> positive_rows, ConstVector<int64_t> positive_indptr,
                     ConstVector<double> positive_factor, ConstVector<double> negative_factor,
                     const std::vector<int64_t> &pilot, bool whole, const std::vector<double> &prior) {
         const LabelBlock labels = hold(positive_rows, positive_indptr, positive_factor, negative_factor);
-        if (prior.size() != 2 * BiasPrior::BINS) throw std::invalid_argument("prior must have 128 values");
         for (int64_t j : pilot) {
             if (j < 0 || j >= labels.n_labels) throw std::invalid_argument("pilot contains a label that is not here");
         }
-        const SharedChoices choices{pilot, whole, BiasPrior(prior.data(), prior.data() + BiasPrior::BINS)};
+        const SharedChoices choices{pilot, whole, prior_of(prior)};
         background_.start(
             [this, labels, choices, start = take_start(labels)] { solver_.begin_part(labels, choices, start); });
     }
@@ -160,6 +161,11 @@ class FastSolver {
     FastOneVsAll<CsrView<T, I>> solver_;
     Background background_;
 
+    static BiasPrior prior_of(const std::vector<double> &prior) {
+        if (prior.size() != 2 * BiasPrior::BINS) throw std::invalid_argument("prior must have 128 values");
+        return BiasPrior(prior.data(), prior.data() + BiasPrior::BINS);
+    }
+
     struct BoundSums {
         double primal = 0, dual = 0;
     };
@@ -203,9 +209,12 @@ void bind_solver(nb::module_ &module, const std::string &name, CsrTypes<T, I>) {
              "Keep the dual points of the bounds, for `take`; call it before `begin`.")
         .def("begin", &Solver::begin, nb::arg("positive_rows").noconvert(), nb::arg("positive_indptr").noconvert(),
              nb::arg("positive_factor").noconvert(), nb::arg("negative_factor").noconvert(),
+             nb::arg("prior") = std::vector<double>(),
              "Take all labels of the fit and start to solve the pilot labels; then call `wait`. The positives of label "
              "j "
-             "are\npositive_rows[positive_indptr[j]:positive_indptr[j + 1]]; factors have shape (n_labels,).")
+             "are\npositive_rows[positive_indptr[j]:positive_indptr[j + 1]]; factors have shape (n_labels,). `prior`: "
+             "as of `choices`,\nthe intercepts of labels that were solved before; frequencies that have enough of them "
+             "need no pilots.")
         .def("set_start", &Solver::set_start, nb::arg("data").noconvert(), nb::arg("indices").noconvert(),
              nb::arg("indptr").noconvert(), nb::arg("intercept").noconvert(),
              "Give the labels of the next `begin` or `begin_part` a start: weights as CSR of shape (n_labels, "

@@ -127,12 +127,13 @@ class FastOneVsAll {
 
     // Takes all labels of the fit; the arrays must outlive the solver. Makes the choices that depend on more than one
     // label, so they do not depend on the ranges that are solved together: which labels are frequent enough to
-    // share batches, and the usual intercept, learned from pilot labels, which are solved here, and from given starts.
-    void begin(const LabelBlock &labels, const WeightsView &start = {}) {
+    // share batches, and the usual intercept, learned from pilot labels, which are solved here, from given starts, and
+    // from labels of the same rows that were solved before, whose intercepts are `known`.
+    void begin(const LabelBlock &labels, const WeightsView &start = {}, const BiasPrior &known = {}) {
         take_labels(labels, start);
         int64_t n_frequent = 0;
         for (int64_t j = 0; j < labels.n_labels; ++j) n_frequent += is_frequent(j);
-        shared_choices_ = {{}, n_frequent < FEWEST_IN_BATCH, {}};
+        shared_choices_ = {{}, n_frequent < FEWEST_IN_BATCH, known};
         choose_pilot();
         run(shared_choices_.pilot);
         for (int64_t j : shared_choices_.pilot) {
@@ -238,18 +239,20 @@ class FastOneVsAll {
         return options_.bias_value == 0 || wanted >= share * static_cast<double>(X_.n_rows);
     }
 
-    // A few evenly spaced labels of every frequency on the working-set path. Labels with a given start go first: their
-    // intercepts are known, and need not be solved for.  Sets: the pilot labels and the usual intercept of
-    // shared_choices_.
+    // A few evenly spaced labels of every frequency on the working-set path. Labels that were solved before and labels
+    // with a given start go first: their intercepts are known, and need not be solved for.  Sets: the pilot labels and
+    // the usual intercept of shared_choices_.
     void choose_pilot() {
         std::vector<std::vector<int64_t>> carried(BiasPrior::BINS), bins(BiasPrior::BINS);
         for (int64_t j = 0; j < labels_.n_labels; ++j) {
             if (!is_frequent(j)) (start_.has(j) ? carried : bins)[BiasPrior::bin(n_rare(j))].push_back(j);
         }
         for (int b = 0; b < BiasPrior::BINS; ++b) {
-            const std::vector<int64_t> known = evenly_spaced(carried[b], PILOT_LABELS_PER_BIN);
-            for (int64_t j : known) shared_choices_.prior.add(n_rare(j), start_.intercept(j, is_swapped(j)));
-            const int64_t missing = PILOT_LABELS_PER_BIN - static_cast<int64_t>(known.size());
+            const double n_known = std::min<double>(shared_choices_.prior.counts()[b], PILOT_LABELS_PER_BIN);
+            int64_t missing = PILOT_LABELS_PER_BIN - static_cast<int64_t>(n_known);
+            const std::vector<int64_t> started = evenly_spaced(carried[b], missing);
+            for (int64_t j : started) shared_choices_.prior.add(n_rare(j), start_.intercept(j, is_swapped(j)));
+            missing -= static_cast<int64_t>(started.size());
             for (int64_t j : evenly_spaced(bins[b], missing)) shared_choices_.pilot.push_back(j);
         }
     }

@@ -180,7 +180,12 @@ def certify_dense(
 # --- one_vs_all_fast.cpp
 class _FastOneVsAll(_CsrSolver):
     def begin(
-        self, positive_rows: _I64, positive_indptr: _I64, positive_factor: _F64, negative_factor: _F64
+        self,
+        positive_rows: _I64,
+        positive_indptr: _I64,
+        positive_factor: _F64,
+        negative_factor: _F64,
+        prior: list[float] = ...,
     ) -> None: ...
     def set_start(self, data: _F32, indices: _I32, indptr: _I64, intercept: _F32) -> None: ...
     def begin_part(

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from one_vs_all_solvers import planned, solve_large, solve_newton
 from widemargin import TimeLimit
 from widemargin.datasets import make_zipf_multilabel
-from widemargin.solvers.one_vs_all.fast import shared_choices, weight_arrays
+from widemargin.solvers.one_vs_all.fast import shared_choices, usual_intercepts, weight_arrays
 from widemargin.solvers.one_vs_all.plan import make_plan, solve, work_of
 from widemargin.solvers.one_vs_all.problem import Problem
 from widemargin.solvers.result import Status
@@ -180,6 +180,32 @@ def test_ranges_with_a_start_are_those_of_the_whole(problem, bounds, few):
     assert_same([solve(plan, label_range) for label_range in itertools.pairwise(bounds)], whole)
 
 
+@pytest.mark.parametrize("n_known", [90, 20])
+def test_known_intercepts_take_the_place_of_pilots(problem, n_known):
+    """As many as are missing to six per frequency are solved; the others come from what is known."""
+    X, Y = problem
+    before = solve_large(X, Y, prune=0.01)
+    counts = np.bincount(sp.csr_array(Y).indices, minlength=90)
+    prior = usual_intercepts(counts[:n_known], X.shape[0], before.intercept[:n_known])
+    plan = replace(planned(X, Y, prune=0.01), prior=prior)
+    whole = solve(plan)
+    assert whole.status is Status.CONVERGED
+    np.testing.assert_allclose(whole.primal_by_label, before.primal_by_label, rtol=1.1e-3)
+    plan = replace(plan, choices=shared_choices(plan))
+    frequency = np.floor(np.log2(np.minimum(counts, X.shape[0] - counts)))
+    known = {bin_: int((frequency[:n_known] == bin_).sum()) for bin_ in np.unique(frequency)}
+    pilots = frequency[plan.choices.pilot]
+    for bin_, n in known.items():
+        assert (pilots == bin_).sum() <= max(0, 6 - n)
+    fewer = planned(X, Y, prune=0.01)
+    assert len(pilots) < len(shared_choices(fewer).pilot)
+    expected = np.array(prior[64:]) + np.bincount(pilots.astype(int), minlength=64)
+    np.testing.assert_array_equal(plan.choices.prior[64:], expected)
+    sums = np.bincount(pilots.astype(int), weights=whole.intercept[plan.choices.pilot], minlength=64)
+    np.testing.assert_allclose(plan.choices.prior[:64], np.array(prior[:64]) + sums, rtol=1e-6)
+    assert_same([solve(plan, label_range) for label_range in ((0, 40), (40, 90))], whole)
+
+
 def test_a_start_without_weights_is_none(problem):
     X, Y = problem
     nothing = sp.csr_array((90, X.shape[1]), dtype=X.dtype), np.full(90, -3.0)
@@ -256,6 +282,8 @@ def test_the_core_refuses_choices_that_do_not_fit(problem):
     arrays = (task.positive_rows, task.positive_indptr, task.positive_factor, task.negative_factor)
     with pytest.raises(ValueError, match="128 values"):
         core.begin_part(*arrays, [], False, [0.0])
+    with pytest.raises(ValueError, match="128 values"):
+        core.begin(*arrays, [0.0])
     with pytest.raises(ValueError, match="not here"):
         core.begin_part(*arrays, [5], False, [0.0] * 128)
 

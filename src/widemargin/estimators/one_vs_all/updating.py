@@ -66,6 +66,7 @@ from widemargin.problems.losses import get_loss
 from widemargin.problems.scores import squared_norms
 from widemargin.solvers.limits import TimeLimit
 from widemargin.solvers.one_vs_all.duals import dual_values
+from widemargin.solvers.one_vs_all.fast import usual_intercepts
 from widemargin.solvers.one_vs_all.plan import solve
 from widemargin.solvers.one_vs_all.problem import (
     BOUND_COLUMNS,
@@ -585,11 +586,18 @@ def solve_labels(
     callback: Any,
     report: Any,
 ) -> OneVsAllResult:
-    """Solve labels from given weights, in memory or, in a folder and if there is much to do, in shards."""
+    """Solve labels from given weights, in memory or, in a folder and if there is much to do, in shards.
+
+    `model` has the parameters, and is still fitted to what it was before the change.
+    """
     if n_jobs is not None:
         model = copy.copy(model)
         model.n_jobs = n_jobs
     plan = model._planned(problem, start, keep_duals=keep_duals)
+    if plan.algorithm == "fast" and model.status_ is Status.CONVERGED:
+        # Known from its labels, so none of the new ones is a pilot: 15 of 115 ms for 100 new labels of yso-finna-en.
+        counts = model.label_counts_[model.kind_ == "binary" :]
+        plan = replace(plan, prior=usual_intercepts(counts, model.n_samples_fit_, model.intercept_))
     asked = (executor, shard_size, time_limit_s, memory_limit_mb) != (None, None, None, None)
     if (
         work is not None

@@ -38,6 +38,7 @@ from widemargin.solvers.one_vs_all.problem import (
     ENDINGS,
     BlockTask,
     OneVsAllResult,
+    frequency_bin,
     frequency_history,
 )
 from widemargin.solvers.result import Status
@@ -45,8 +46,9 @@ from widemargin.solvers.result import Status
 if TYPE_CHECKING:
     from widemargin.solvers.one_vs_all.plan import Plan
 
-__all__ = ["SharedChoices", "shared_choices", "solve_fast", "weight_arrays"]
+__all__ = ["SharedChoices", "shared_choices", "solve_fast", "usual_intercepts", "weight_arrays"]
 
+PRIOR_BINS = 64  # of label frequency
 POLL_S = 0.1  # longest time between two checks of signals and the clock
 REPORT_S = 0.5  # between two calls of the callback, and between two releases of free memory
 
@@ -93,7 +95,7 @@ def solve_fast(plan: Plan, task: BlockTask, limits: Limits, first: int | None) -
                 pilot = [label - first for label in choices.pilot if first <= label < first + n_labels]
                 core.begin_part(*labels, pilot, choices.whole, choices.prior)
             else:
-                core.begin(*labels)
+                core.begin(*labels, plan.prior)
             unsolved = run.watch(0)
             if unsolved is None:
                 core.start(0, n_labels)
@@ -124,7 +126,7 @@ def shared_choices(plan: Plan, stop: Callable[[], bool] | None = None) -> Shared
     core = _make_core(plan, task)
     if plan.start is not None:
         core.set_start(**weight_arrays(*plan.start))
-    core.begin(task.positive_rows, task.positive_indptr, task.positive_factor, task.negative_factor)
+    core.begin(task.positive_rows, task.positive_indptr, task.positive_factor, task.negative_factor, plan.prior)
     finished = False
     try:
         while not (finished := core.wait(POLL_S)):
@@ -136,6 +138,32 @@ def shared_choices(plan: Plan, stop: Callable[[], bool] | None = None) -> Shared
     plan.spare_cores.append(core)
     pilot, whole, prior = core.choices()
     return SharedChoices(list(pilot), bool(whole), list(prior))
+
+
+def usual_intercepts(n_positives: npt.NDArray[Any], n_rows: int, intercept: npt.NDArray[Any]) -> list[float]:
+    """What solved labels of a problem tell about the intercepts of others, as `SharedChoices.prior`.
+
+    Parameters
+    ----------
+    n_positives, intercept : ndarray of shape (n_labels,)
+        The solved labels. Those of more than half of the rows count with the sides exchanged, as they are solved.
+    n_rows : int
+        Number of rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from widemargin.solvers.one_vs_all.fast import usual_intercepts
+    >>> prior = usual_intercepts(np.array([2, 3, 97, 0]), 100, np.array([-1.5, -1.25, 1.0, -1.0]))
+    >>> prior[1], prior[64 + 1], sum(prior[64:])
+    (-3.75, 3.0, 3.0)
+    """
+    swapped = 2 * n_positives > n_rows
+    n_rare = np.where(swapped, n_rows - n_positives, n_positives)
+    two_sided = n_rare > 0
+    bins, sign = frequency_bin(n_rare[two_sided]), np.where(swapped, -1.0, 1.0)
+    sums = np.bincount(bins, weights=(sign * intercept)[two_sided], minlength=PRIOR_BINS)
+    return [*sums.tolist(), *np.bincount(bins, minlength=PRIOR_BINS).astype(np.float64).tolist()]
 
 
 def weight_arrays(coef: Any, intercept: npt.NDArray[Any]) -> dict[str, npt.NDArray[Any]]:

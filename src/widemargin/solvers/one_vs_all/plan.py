@@ -79,6 +79,8 @@ class Plan:
         Work area of a thread.
     row_index : bool
         Whether the fast solver indexes the rows by feature.
+    prior : list of float
+        What the fast solver knows from labels that were solved before, see `usual_intercepts`; empty if nothing.
     choices : SharedChoices or None
         What the fast solver decided on all labels; needed to solve a range of them.
     keep_duals : bool
@@ -102,6 +104,7 @@ class Plan:
     memory_limit_mb: float
     thread_bytes: int
     row_index: bool
+    prior: list[float] = field(default_factory=list)
     choices: SharedChoices | None = None
     tighten_cg: bool = True
     keep_duals: bool = False
