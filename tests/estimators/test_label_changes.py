@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -111,6 +114,85 @@ def test_an_added_label_is_solved_on_its_rows(rows, model):
     assert best <= primal * (1 + 1e-7)
     assert changed.label_counts_[3] == 5
     assert changed.updates_[0]["labels"] == {"renamed": 0, "merged": 0, "dropped": 1, "added": 1}
+
+
+@pytest.mark.parametrize("class_weight", ["balanced", {"elm": 3.0, "oak": 0.5}])
+def test_an_added_label_has_its_own_factors(rows, class_weight):
+    """Those of other labels do not matter to it; `balanced` counts its own rows."""
+    X, sets = rows
+    model = OneVsAllClassifier(C=0.5, class_weight=class_weight).fit(X, sets)
+    chosen = [3, 9, 10, 44, 70]
+    changed = change_labels(model, [("add", "yew", chosen)], rows=rows)
+    own = class_weight if class_weight == "balanced" else None
+    best = optimum(X, np.isin(np.arange(80), chosen), class_weight=own)
+    primal, dual = changed.label_bounds_[-1, :2]
+    assert dual <= best * (1 + 1e-7)
+    assert best <= primal * (1 + 1e-7)
+
+
+@pytest.fixture(scope="module")
+def many():
+    """120 rows with labels of 50, and a model of the first 48 whose weights have room behind them."""
+    rng = np.random.default_rng(5)
+    truth = rng.random((120, 50)) < rng.uniform(0.05, 0.3, size=50)
+    X = np.maximum(truth @ rng.random((50, 30)) + rng.normal(size=(120, 30)), 0.0).astype(np.float32)
+    X, model = sp.csr_array(X), OneVsAllClassifier(C=0.5, prune=0.01)
+    model._fit_checked(model._training_data(X, sp.csr_array(truth.astype(np.int8)), None), keep_duals=True)
+    parent = change_labels(model, [("drop", 48, 49)])
+    return X, sp.csr_array(truth[:, :48].astype(np.int8)), parent
+
+
+def arrays_of(model, *names):
+    """Copies of all that a model has by label, and of further matrices."""
+    parts = [(matrix.data, matrix.indices, matrix.indptr) for matrix in (getattr(model, n) for n in ("coef_", *names))]
+    parts += [(model.intercept_, model.label_bounds_, model.label_counts_, model.n_iter_, model.classes_)]
+    return [np.array(array) for part in parts for array in part]
+
+
+def assert_same_arrays(found, expected):
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_models_that_share_weights_do_not_change_each_other(many, tmp_path):
+    X, Y, parent = many
+    before = arrays_of(parent, "duals_")
+    chosen = {"first": [1, 5, 9, 33], "second": [2, 50, 51, 100, 110], "third": [7, 8]}
+    numbers = {"first": 48, "second": 48, "third": 49}
+    first = change_labels(parent, [("add", 48, chosen["first"])], rows=(X, Y))
+    assert np.shares_memory(first.coef_.data, parent.coef_.data)
+    assert np.shares_memory(first.duals_.indices, parent.duals_.indices)
+    first_arrays = arrays_of(first, "duals_")
+    second = change_labels(parent, [("add", 48, chosen["second"])], rows=(X, Y))
+    assert not np.shares_memory(second.coef_.data, parent.coef_.data)
+    wider = sp.csr_array(sp.hstack([Y, np.isin(np.arange(120), chosen["first"])[:, None]]))
+    third = change_labels(first, [("add", 49, chosen["third"])], rows=(X, wider))
+    assert np.shares_memory(third.coef_.data, parent.coef_.data)
+    assert_same_arrays(arrays_of(parent, "duals_"), before)
+    assert_same_arrays(arrays_of(first, "duals_"), first_arrays)
+    for name, child in (("first", first), ("second", second), ("third", third)):
+        place = numbers[name]
+        np.testing.assert_array_equal(child.coef_[:48].toarray(), parent.coef_.toarray())
+        best = optimum(X, np.isin(np.arange(120), chosen[name]))
+        assert child.label_bounds_[place, 1] <= best * (1 + 1e-7)
+        assert best <= child.label_bounds_[place, 0] * (1 + 1e-7)
+        scores = X.astype(np.float64) @ child.coef_.toarray()[place].astype(np.float64) + child.intercept_[place]
+        np.testing.assert_allclose(child.decision_function(X)[:, place], scores, atol=1e-5)
+        save(child, tmp_path / name)
+        for twin in (load(tmp_path / name), pickle.loads(pickle.dumps(child)), copy.deepcopy(child)):
+            assert_same_arrays(arrays_of(twin), arrays_of(child))
+            assert not np.shares_memory(twin.coef_.data, child.coef_.data)
+
+
+def test_the_next_labels_of_a_model_share_its_weights_again(many):
+    """Once a model with further labels is gone, its place is free."""
+    X, Y, parent = many
+    for chosen in ([1, 5, 9], [2, 50, 51, 100]):
+        child = change_labels(parent, [("add", 48, chosen)], rows=(X, Y))
+        assert np.shares_memory(child.coef_.data, parent.coef_.data)
+        best = optimum(X, np.isin(np.arange(120), chosen))
+        assert best <= child.label_bounds_[48, 0] * (1 + 1e-7)
+        del child
 
 
 def test_a_label_without_rows_can_be_added(rows, model):

@@ -54,6 +54,7 @@ from widemargin.data.normalize import with_unit_rows
 from widemargin.data.training_rows import TrainingRows
 from widemargin.estimators.one_vs_all.classifier import OneVsAllClassifier
 from widemargin.estimators.one_vs_all.folder_training import is_large, write_rows
+from widemargin.estimators.one_vs_all.growing import appended, concatenated
 from widemargin.estimators.one_vs_all.shards import CONTINUE, ShardRun, can_be_split
 from widemargin.estimators.training import TrainingData
 from widemargin.exceptions import TrainingInterrupted, WidemarginError
@@ -616,12 +617,16 @@ def solve_labels(
 
 
 def pick_rows(old: Any, new: Any, pick: Ints) -> Any:
-    """The rows `pick` of the old weights followed by the new ones."""
+    """The rows `pick` of the old weights followed by the new ones; all rows in order may share memory with the old."""
     if not sp.issparse(old):
         return np.vstack([old, new])[pick]
-    _, data, indices = zip(*_runs_of_rows([old, new], pick), strict=True)
     picked = sp.csr_array((len(pick), old.shape[1]), dtype=old.dtype)
-    picked.data, picked.indices = np.concatenate(data), np.concatenate(indices)
+    if np.array_equal(pick, np.arange(old.shape[0] + new.shape[0])):
+        picked.data = appended(old.data[: old.nnz], new.data[: new.nnz])
+        picked.indices = appended(old.indices[: old.nnz], new.indices[: new.nnz])
+    else:
+        _, data, indices = zip(*_runs_of_rows([old, new], pick), strict=True)
+        picked.data, picked.indices = concatenated(data), concatenated(indices)
     picked.indptr = _starts_of_rows([old, new], pick)
     return picked
 
