@@ -10,7 +10,8 @@ Each label of a one-vs-all model is its own problem, so a change concerns no oth
 
 All changes of a call are made at once: names mean the labels before it, so two labels can exchange their names. Other
 families have one problem for all classes; there, only names can change. Memory: the old weights, which are mapped; in a
-folder, they are copied from file to file; rows only to merge and add.
+folder, they are copied from file to file; a model in memory that only gains labels shares its weights with the old one
+once a change has made room behind them (`growing`); rows only to merge and add.
 """
 
 from __future__ import annotations
@@ -35,7 +36,13 @@ from widemargin import __version__, _core
 from widemargin.data.normalize import with_unit_rows
 from widemargin.data.training_rows import TrainingRows
 from widemargin.estimators.one_vs_all.classifier import OneVsAllClassifier
-from widemargin.estimators.one_vs_all.updating import joined_rows, pick_rows, problem_of_labels, solve_labels, start_from
+from widemargin.estimators.one_vs_all.updating import (
+    joined_rows,
+    pick_rows,
+    problem_of_labels,
+    solve_labels,
+    start_from,
+)
 from widemargin.estimators.persistence import load, save
 from widemargin.estimators.training import TrainingData
 from widemargin.estimators.update import (
@@ -260,7 +267,7 @@ def _wishes_of(classes: npt.NDArray[Any], changes: Sequence[Sequence[Any]]) -> _
             name = _new_name(names[0], classes)
             if name in wishes.add:
                 raise ValueError(f"the label {name!r} is added twice; give all its rows at once")
-            wishes.add[name] = list(names[1])
+            wishes.add[name] = names[1] if isinstance(names[1], np.ndarray) else list(names[1])
     return wishes
 
 
@@ -322,7 +329,9 @@ def _vocabulary(model: Any, wishes: _Wishes) -> _Vocabulary:
     stays = first == np.arange(n_old)
     stays[list(wishes.drop)] = False
     kept = np.flatnonzero(stays)
-    names = [names[number] for number in kept.tolist()] + list(wishes.add)
+    if len(kept) < n_old:
+        names = [names[number] for number in kept.tolist()]
+    names += wishes.add
     if len(set(names)) < len(names):
         twice = [name for name, count in Counter(names).items() if count > 1]
         raise ValueError(
@@ -352,9 +361,9 @@ def _vocabulary(model: Any, wishes: _Wishes) -> _Vocabulary:
 
 def _as_classes(names: list[Any], classes: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Names in an array of the type of the old ones, which is widened if need be."""
-    found = np.empty(len(names), dtype=object)
-    found[:] = names
     if classes.dtype == object:
+        found = np.empty(len(names), dtype=object)
+        found[:] = names
         return found
     plain = np.array(names)
     return plain if plain.dtype.kind in "UT" else plain.astype(np.result_type(classes.dtype, plain.dtype))
@@ -475,7 +484,8 @@ def _solved(
     solver.C, solver.rank_scale, solver.warm_start, solver.callback = model.C_, model.rank_scale_, False, None
     targets = EncodedTargets(model.kind_, vocabulary.classes[vocabulary.solve], rows.Y, model.sparse_output_)
     problem = problem_of_labels(solver, TrainingData(rows.X, rows.X, targets, rows.weight))
-    start = start_from(model.coef_, model.intercept_, vocabulary.source[vocabulary.solve])
+    source = vocabulary.source[vocabulary.solve]
+    start = start_from(model.coef_, model.intercept_, source) if (source >= 0).any() else None
     how |= dict.fromkeys(("executor", "shard_size", "time_limit_s", "memory_limit_mb"))
     keep_duals = hasattr(model, "duals_")
     solved = solve_labels(solver, problem, start, work, keep_duals=keep_duals, **how)

@@ -654,14 +654,14 @@ def places_of(model: Any, rows: Any, n_rows: int, what: str) -> Ints:
     numbers = np.asarray(rows)
     if numbers.ndim != 1 or (numbers.size and numbers.dtype.kind not in "iu"):
         raise ValueError(f"{what} must be a list of row numbers, because the rows have no ids")
-    wrong = numbers[(numbers < 0) | (numbers >= n_rows)]
-    if wrong.size:
+    places = np.sort(numbers)  # np.unique takes ten times as long for the few rows of a label
+    if places.size and (places[0] < 0 or places[-1] >= n_rows):
+        wrong = numbers[(numbers < 0) | (numbers >= n_rows)]
         raise ValueError(f"there is no row {wrong[0]}; the model was trained on the rows 0 to {n_rows - 1:,}")
-    places = np.sort(numbers).astype(np.int64)  # np.unique takes ten times as long for the few rows of a label
-    twice = places[1:][places[1:] == places[:-1]]
-    if twice.size:
-        raise ValueError(f"row {twice[0]} is given twice in {what}; give each row once")
-    return places
+    again = places[1:] == places[:-1]
+    if again.any():
+        raise ValueError(f"row {places[1:][again][0]} is given twice in {what}; give each row once")
+    return places.astype(np.int64, copy=False)
 
 
 def _encoded(encoding: LabelEncoding, y: Any) -> tuple[Any, list[Any]]:
@@ -671,16 +671,16 @@ def _encoded(encoding: LabelEncoding, y: Any) -> tuple[Any, list[Any]]:
     if (targets.kind == "multilabel") != several:
         form = "an indicator matrix or label sets" if several else "one label per row"
         raise ValueError(f"y must have the form that the model was trained on; pass {form}")
-    names, classes = targets.classes.tolist(), encoding.classes.tolist()
-    if several and names == classes:
+    if several and np.array_equal(targets.classes, encoding.classes):
         return sp.csr_array(targets.Y), []
-    if several and _has_numbered_columns(y, names):
-        if len(names) != len(classes):
+    if several and _has_numbered_columns(y, targets.classes):
+        if targets.n_classes != len(encoding.classes):
             raise ValueError(
-                f"y has {len(names):,} columns, but the model has {len(classes):,} labels; pass one column per label, "
-                "or label sets to add labels"
+                f"y has {targets.n_classes:,} columns, but the model has {len(encoding.classes):,} labels; pass one "
+                "column per label, or label sets to add labels"
             )
         return sp.csr_array(targets.Y), []
+    names, classes = targets.classes.tolist(), encoding.classes.tolist()
     rows, columns = targets.Y.nonzero() if several else (np.arange(targets.Y.shape[0]), targets.indices)
     place = {name: number for number, name in enumerate(classes)}
     new = [names[column] for column in np.unique(columns).tolist() if names[column] not in place]
@@ -695,11 +695,12 @@ def _encoded(encoding: LabelEncoding, y: Any) -> tuple[Any, list[Any]]:
     return sp.csr_array((ones, (rows, target[columns])), shape=(targets.Y.shape[0], len(place))), new
 
 
-def _has_numbered_columns(y: Any, names: list[Any]) -> bool:
+def _has_numbered_columns(y: Any, names: npt.NDArray[Any]) -> bool:
     """Whether targets are an indicator whose columns have no names; label sets may have the same numbers as labels."""
+    numbered = np.array_equal(names, np.arange(len(names)))
     if isinstance(y, EncodedTargets):  # of either form
-        return names == list(range(len(names))) and len(names) > 0
-    return is_indicator(unwrap(y)) and names == list(range(len(names)))
+        return numbered and len(names) > 0
+    return numbered and is_indicator(unwrap(y))
 
 
 def _check_disk(folder: Path, model: Any, change: Change) -> None:

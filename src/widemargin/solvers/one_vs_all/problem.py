@@ -391,9 +391,10 @@ def frequency_bin(n_positives: Ints) -> Ints:
 
 def frequency_history(n_positives: Ints, n_iter: Ints, bounds: Floats) -> History:
     """One row for each log₂ bin of label frequency: its labels, their iterations and bounds."""
-    present, which = np.unique(frequency_bin(n_positives), return_inverse=True)
-    columns: dict[str, npt.NDArray[Any]] = {"frequency_bin": present}
-    sums = {"n_labels": np.ones(len(which)), "iterations": n_iter, "primal": bounds[:, 0], "dual": bounds[:, 1]}
-    for name, values in sums.items():
-        columns[name] = np.bincount(which, weights=values, minlength=len(present))
+    which = frequency_bin(n_positives) + 1
+    n_labels = np.bincount(which)
+    present = np.flatnonzero(n_labels)
+    columns: dict[str, npt.NDArray[Any]] = {"frequency_bin": present - 1, "n_labels": n_labels[present].astype(float)}
+    for name, values in {"iterations": n_iter, "primal": bounds[:, 0], "dual": bounds[:, 1]}.items():
+        columns[name] = np.bincount(which, weights=values)[present]
     return History(columns)
