@@ -96,9 +96,10 @@ WIDEMARGIN_INLINE double add_losses(const LossArgs<T, Data> &args, int64_t begin
 template <typename T>
 static double sum_losses(const LossArgs<T, T> &args, int64_t begin, int64_t end) {
     const int n_groups = int(args.stride / Lanes<T>::WIDTH);
+    const bool far = is_far(args.X, args.stride);
     return add_losses<T>(args, begin, end, [&](int64_t i, T *s) {
         Vec<T> *out = reinterpret_cast<Vec<T> *>(s);
-        score_groups<T>(args.X, i, args.W, args.layout, args.all_groups, n_groups, out);
+        score_groups<T>(args.X, i, args.W, args.layout, args.all_groups, n_groups, far, out);
     });
 }
 
