@@ -500,14 +500,7 @@ class TopKAscent {
             }
             return total;
         }
-        // Lanes without a class have weight 0.
-        for (int64_t first = 0; first < weights_size(); first += state_.stride()) {
-            double part = 0.0;
-            const T *w = weights + first;
-            for (int64_t j = 0; j < state_.stride(); ++j) part += double(w[j]) * double(w[j]);
-            total += part;
-        }
-        return total;
+        return kernels_.squared_norm(weights_size(), weights);  // lanes without a class have weight 0
     }
 
     // Σ_i ⟨1,x_i⟩ − γ/(2C_i) ‖x_i‖²

@@ -13,24 +13,42 @@ namespace WIDEMARGIN_ISA_NAME {
 // The losses at given weights, and the running average of the weights. During the ascent, scores have the precision of
 // the weights; in the certificate they are double.
 
-// s (stride,) = W x_i
-template <typename T, typename Data>
-WIDEMARGIN_INLINE void score_exactly(const DataRows<Data> &X, int64_t i, const T *W, const WeightLayout &layout,
-                                     int n_groups, double *__restrict s) {
-    constexpr int WIDTH = Lanes<T>::WIDTH;
-    std::fill_n(s, n_groups * WIDTH, 0.0);
-    const int64_t begin = X.begin(i), length = X.length(i);
+// s = W x_i in double for COUNT groups from `first` on; the sums stay in registers.
+template <typename T, typename Data, int COUNT>
+WIDEMARGIN_INLINE void score_chunk_exactly(const DataRows<Data> &X, int64_t i, const T *W, const WeightLayout &layout,
+                                           int first, double *s) {
+    constexpr int WIDTH = Lanes<double>::WIDTH, PARTS = Lanes<T>::WIDTH / WIDTH;
+    typedef T Part __attribute__((vector_size(sizeof(T) * WIDTH), may_alias));
+    Vec<double> sums[COUNT][PARTS] = {};
     const auto add = [&](double value, int64_t f) __attribute__((always_inline)) {
-        for (int g = 0; g < n_groups; ++g) {
-            const T *__restrict group = W + layout.at(f, g);
-            for (int lane = 0; lane < WIDTH; ++lane) s[g * WIDTH + lane] += value * double(group[lane]);
+        const Vec<double> v = splat<double>(value);
+#pragma GCC unroll 4
+        for (int g = 0; g < COUNT; ++g) {
+            const Part *group = reinterpret_cast<const Part *>(W + layout.at(f, first + g));
+#pragma GCC unroll 2
+            for (int h = 0; h < PARTS; ++h) sums[g][h] += v * __builtin_convertvector(group[h], Vec<double>);
         }
     };
+    const int64_t begin = X.begin(i), length = X.length(i);
     for (int64_t p = 0; p < length; ++p) {
+        if (X.cols != nullptr && p + PREFETCH_W < length) {
+            __builtin_prefetch(W + layout.at(X.cols[begin + p + PREFETCH_W], first));
+        }
         const double value = double(X.values[begin + p]);
         if (value != 0) add(value, X.cols == nullptr ? p : X.cols[begin + p]);
     }
     if (X.bias != 0) add(X.bias, X.n_cols);
+    std::memcpy(s + first * Lanes<T>::WIDTH, sums, sizeof sums);
+}
+
+// s (stride,) = W x_i
+template <typename T, typename Data>
+WIDEMARGIN_INLINE void score_exactly(const DataRows<Data> &X, int64_t i, const T *W, const WeightLayout &layout,
+                                     int n_groups, double *s) {
+    int first = 0;
+    for (; first + 4 <= n_groups; first += 4) score_chunk_exactly<T, Data, 4>(X, i, W, layout, first, s);
+    for (; first + 2 <= n_groups; first += 2) score_chunk_exactly<T, Data, 2>(X, i, W, layout, first, s);
+    if (first < n_groups) score_chunk_exactly<T, Data, 1>(X, i, W, layout, first, s);
 }
 
 // φ of the margins z (n,), which are overwritten; `work` has room for n.
@@ -130,6 +148,19 @@ static void average_weights(int64_t n, T share, const T *__restrict W, T *__rest
     for (int64_t k = 0; k < n; ++k) average[k] += share * (W[k] - average[k]);
 }
 
+// Σ_k W_k² in double; n is a multiple of the lanes.
+template <typename T>
+static double squared_norm(int64_t n, const T *__restrict W) {
+    constexpr int WIDTH = Lanes<T>::WIDTH;
+    double sums[WIDTH] = {};
+    for (int64_t first = 0; first < n; first += WIDTH) {
+        for (int lane = 0; lane < WIDTH; ++lane) sums[lane] += double(W[first + lane]) * double(W[first + lane]);
+    }
+    double total = 0.0;
+    for (const double sum : sums) total += sum;
+    return total;
+}
+
 template <typename T>
 const TopKKernels<T> &top_k_kernels() {
     static const TopKKernels<T> kernels{Lanes<T>::WIDTH,
@@ -139,6 +170,7 @@ const TopKKernels<T> &top_k_kernels() {
                                         &sum_exact_losses<T, float>,
                                         &sum_exact_losses<T, double>,
                                         &average_weights<T>,
+                                        &squared_norm<T>,
                                         &thresholds_of<T>,
                                         &losses_of_scores<T>,
                                         &losses_of_scores<double>};

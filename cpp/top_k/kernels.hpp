@@ -34,6 +34,7 @@ struct TopKKernels {
     double (*exact_losses_of_floats)(const LossArgs<T, float> &args, int64_t begin, int64_t end);
     double (*exact_losses_of_doubles)(const LossArgs<T, double> &args, int64_t begin, int64_t end);
     void (*average_weights)(int64_t n, T share, const T *W, T *average);
+    double (*squared_norm)(int64_t n, const T *W);
     ClassThresholds<T> (*thresholds_of)(const T *b, int n_groups, const TopKTarget &target, ClassThresholds<T> last,
                                         std::vector<double> &work);
     double (*losses_of_scores)(const TopKLoss &loss, int n_classes, const int32_t *y, const double *costs, int64_t n,
