@@ -12,12 +12,9 @@ namespace {
 template <typename T>
 using NumpyMatrix = nb::ndarray<nb::numpy, T, nb::ndim<2>, nb::c_contig>;
 
-// Keeps the arrays it reads alive. Sweeps are for tight tolerances, as double is. Dense rows have empty `cols` and
-// `start`.
+// Keeps the arrays it reads alive. Dense rows have empty `cols` and `start`.
 template <typename T>
 class Ascent {
-    static constexpr bool SWEEPS = std::is_same_v<T, double>;
-
   public:
     Ascent(ConstVector<T> values, ConstVector<int32_t> cols, ConstVector<int64_t> start, int64_t n_features,
            double bias, ConstVector<int32_t> y, ConstVector<double> costs, int64_t n_classes, int64_t k, bool alpha,
@@ -30,7 +27,7 @@ class Ascent {
           n_features_(n_features),
           bias_(bias),
           ascent_(rows(values), y.data(), costs.data(),
-                  {{k, alpha, smoothing}, static_cast<int>(n_classes), seed, n_threads, SWEEPS}, instruction_set) {}
+                  {{k, alpha, smoothing}, static_cast<int>(n_classes), seed, n_threads, true}, instruction_set) {}
 
     void start_from(ConstVector<int64_t> start, ConstVector<int32_t> classes, ConstVector<double> values) {
         ascent_.start_from(start.data(), classes.data(), values.data());

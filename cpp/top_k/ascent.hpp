@@ -167,6 +167,8 @@ constexpr int64_t VISITS_AT_ONCE = 4096;  // between checks of the clock
 // Conjugate gradients on the face of the dual lose on the sections: the face is almost flat along the rows that move,
 // so 600 of them promise a gain of 40 where about 0.1 is left, and no step down to 1/500 gains anything; 10 at a time
 // gain twice what passes do. A proximal term with semismooth Newton steps needs 470 products to halve a gap of 2e-4.
+// At 1e-3, with float weights, sweeps take 0.96 of the visits (geometric mean over letter, digits and Debian's
+// descriptions, eleven losses: 0.89 to 1.05), and 0.89 on USPS.
 constexpr double GAIN_FACTOR = 4.0;
 constexpr int MAX_SWEEPS = 100;
 
