@@ -144,6 +144,8 @@ struct TopKOptions {
     bool sweeps = false;  // after every pass, see GAIN_FACTOR
 };
 
+// 2 save 3 % of the time on 20newsgroups and take 1 to 4 % more visits (letter, digits, 20newsgroups). So does leaving
+// out the passes up to 0.7 of those before the next evaluation.
 constexpr int AVERAGES_PER_PASS = 4;
 constexpr double AVERAGE_POWER =
     12.0;  // weights ~ count¹²: roughly the last 8 % of the run; 6–48 are alike, 3 is worse
