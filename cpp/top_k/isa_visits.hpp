@@ -321,8 +321,8 @@ static void visit_many(TopKState<T> &state, int64_t i) {
     const GroupsOfVisit<T> groups = groups_of_visit(state, i, full);
     Vec<T> *b = reinterpret_cast<Vec<T> *>(state.scores.get());
     Vec<T> *step = reinterpret_cast<Vec<T> *>(state.step.get());
-    score_groups<T>(state.X, i, state.W.get(), state.layout, groups.ids, groups.count,
-                    is_far(state.X, state.stride()), b);
+    score_groups<T>(state.X, i, state.W.get(), state.layout, groups.ids, groups.count, is_far(state.X, state.stride()),
+                    b);
     if (visit_scored(state, i, groups, b, step)) step_weights<T>(state, i, groups.ids, groups.count, step);
 }
 
