@@ -91,6 +91,62 @@ void dual_norms(const Matrix &X, ConstVector<int64_t> rows, ConstVector<int64_t>
     }
 }
 
+// Labels whose losses are added up together: the rows are read once for all of them.
+constexpr int64_t LOSS_LABELS = 4;
+
+template <class Loss, class Matrix, typename T = typename Matrix::value_type>
+void add_up_losses(const Matrix &X, const LabelBlock &labels, const T *coef, const T *bias, double *losses) {
+    typedef T Scores __attribute__((vector_size(LOSS_LABELS * sizeof(T)), may_alias));
+    const AlignedArray<T> table = aligned_array<T>(X.n_cols * LOSS_LABELS);  // weights of a column side by side
+    const Scores *lines = reinterpret_cast<const Scores *>(table.get());
+    for (int64_t first = 0; first < labels.n_labels; first += LOSS_LABELS) {
+        const int64_t count = std::min(LOSS_LABELS, labels.n_labels - first);
+        Scores biases{};
+        for (int64_t j = 0; j < count; ++j) {
+            biases[j] = bias[first + j];
+            for (int64_t k = 0; k < X.n_cols; ++k) table[k * LOSS_LABELS + j] = coef[(first + j) * X.n_cols + k];
+        }
+        auto scores = [&](int64_t i) {
+            Scores sum = biases;
+            X.visit_row(i, [&](int64_t k, T x) { sum += x * lines[k]; });
+            return sum;
+        };
+        double as_negatives[LOSS_LABELS] = {};
+        for (int64_t i = 0; i < X.n_rows; ++i) {
+            const Scores s = scores(i);
+            for (int64_t j = 0; j < LOSS_LABELS; ++j) as_negatives[j] += labels.row_weight[i] * Loss::value(-s[j]);
+        }
+        for (int64_t j = 0; j < count; ++j) {
+            const int64_t label = first + j;
+            double positive = 0, negative = as_negatives[j];
+            for (int64_t p = labels.positive_indptr[label]; p < labels.positive_indptr[label + 1]; ++p) {
+                const int64_t i = labels.positive_rows[p];
+                const double s = scores(i)[j];
+                positive += labels.row_weight[i] * Loss::value(s);
+                negative -= labels.row_weight[i] * Loss::value(-s);
+            }
+            losses[label] = labels.positive_factor[label] * positive + labels.negative_factor[label] * negative;
+        }
+    }
+}
+
+// losses[j] = Σ_i c_i φ(y_i (w_j·x_i + b_j)) without C, scored in the type of X.
+template <class Matrix, typename T = typename Matrix::value_type>
+void label_losses(const Matrix &X, ConstVector<int64_t> positive_rows, ConstVector<int64_t> positive_indptr,
+                  ConstVector<double> row_weight, ConstVector<double> positive_factor,
+                  ConstVector<double> negative_factor, const std::string &loss, ConstMatrix<T> coef,
+                  ConstVector<T> bias, OutVector<double> losses) {
+    const LabelBlock labels = label_block(positive_rows, positive_indptr, row_weight, positive_factor, negative_factor);
+    const auto n_labels = static_cast<size_t>(labels.n_labels);
+    if (coef.shape(0) != n_labels || coef.shape(1) != static_cast<size_t>(X.n_cols) || bias.shape(0) != n_labels ||
+        losses.shape(0) != n_labels) {
+        throw std::invalid_argument("coef, bias and losses do not fit the labels");
+    }
+    nb::gil_scoped_release release;
+    with_loss(loss,
+              [&](auto kind) { add_up_losses<decltype(kind)>(X, labels, coef.data(), bias.data(), losses.data()); });
+}
+
 constexpr const char *SOLVE_DOC =
     "Solve the labels of a task. `coef` (n_labels, n_features) and `intercept` (n_labels,) hold the start and receive "
     "the\n"
@@ -111,6 +167,11 @@ constexpr const char *START_DOC =
 constexpr const char *NORMS_DOC =
     "Fill `norms` (n_labels,) with ‖Σ_k duals[k] X[rows[k]]‖² over indptr[j] ≤ k < indptr[j + 1]; rows and duals\n"
     "(n_duals,), indptr (n_labels + 1,).";
+
+constexpr const char *LOSSES_DOC =
+    "Fill `losses` (n_labels,) with Σ_i c_i φ(y_i (w_j·x_i + b_j)), without C, for the labels of a task with the "
+    "weights\n"
+    "`coef` (n_labels, n_features) and `bias` (n_labels,); scores are computed in the type of X.";
 
 template <typename T, typename I>
 void bind_mean_row(MatrixModule<CsrView<T, I>> matrix) {
@@ -145,6 +206,10 @@ void bind_matrix(MatrixModule<Matrix> matrix) {
     bind_mean_row(matrix);
     matrix.def("dual_norms", &dual_norms<Matrix>, nb::arg("rows").noconvert(), nb::arg("indptr").noconvert(),
                nb::arg("duals").noconvert(), nb::arg("norms").noconvert(), NORMS_DOC);
+    matrix.def("label_losses", &label_losses<Matrix>, nb::arg("positive_rows").noconvert(),
+               nb::arg("positive_indptr").noconvert(), nb::arg("row_weight").noconvert(),
+               nb::arg("positive_factor").noconvert(), nb::arg("negative_factor").noconvert(), nb::arg("loss"),
+               nb::arg("coef").noconvert(), nb::arg("bias").noconvert(), nb::arg("losses").noconvert(), LOSSES_DOC);
     matrix.def("fill_starts", &fill_starts<Matrix>, nb::arg("task"), nb::arg("subspace"), nb::arg("s"), nb::arg("t"),
                nb::arg("x").noconvert(), nb::arg("scores").noconvert(), nb::arg("coef").noconvert(),
                nb::arg("intercept").noconvert(), START_DOC);

@@ -105,14 +105,17 @@ struct FastShared {
 inline void set_slack(FastShared &shared) {
     const RowStore &store = shared.store;
     const double prune = store.nonnegative ? 0.0 : shared.prune;
-    std::vector<float> norms = store.l1_norm;
-    const int64_t rank = static_cast<int64_t>((1 - SLACK_OUTLIERS) * static_cast<double>(store.n_rows - 1));
-    if (!norms.empty()) std::nth_element(norms.begin(), norms.begin() + rank, norms.end());
-    const double usual_norm = norms.empty() ? 0.0 : norms[rank];
-    shared.usual_slack = NORM_SLACK * prune * usual_norm;
+    double usual_norm = std::numeric_limits<double>::infinity();
+    if (prune > 0 && store.n_rows > 0) {
+        std::vector<float> norms = store.l1_norm;
+        const int64_t rank = static_cast<int64_t>((1 - SLACK_OUTLIERS) * static_cast<double>(store.n_rows - 1));
+        std::nth_element(norms.begin(), norms.begin() + rank, norms.end());
+        usual_norm = norms[rank];
+    }
+    shared.usual_slack = prune > 0 ? NORM_SLACK * prune * usual_norm : 0.0;
     shared.slack.resize(store.n_rows);
     for (int64_t i = 0; i < store.n_rows; ++i) {
-        const bool always = shared.packed.unbounded[i] || (prune > 0 && store.l1_norm[i] > usual_norm);
+        const bool always = shared.packed.unbounded[i] || store.l1_norm[i] > usual_norm;
         shared.slack[i] = always ? ALWAYS_EMITTED : static_cast<float>(NORM_SLACK * prune * store.l1_norm[i]);
     }
 }

@@ -54,6 +54,12 @@ struct CsrView {
         return sum_in_lanes(indptr[row], indptr[row + 1], [=](int64_t k) { return x[k] * v[columns[k]]; });
     }
 
+    // visit(column, value) for the entries of a row
+    template <class Visit>
+    inline __attribute__((always_inline)) void visit_row(int64_t row, Visit visit) const {
+        for (int64_t k = indptr[row]; k < indptr[row + 1]; ++k) visit(indices[k], data[k]);
+    }
+
     // out += scale * x_row
     void add_row(int64_t row, double scale, double *__restrict out) const {
         for (int64_t k = indptr[row]; k < indptr[row + 1]; ++k) out[indices[k]] += scale * data[k];
@@ -79,6 +85,12 @@ struct DenseView {
     double row_dot(int64_t row, const double *__restrict v) const {
         const T *x = data + row * n_cols;
         return sum_in_lanes(0, n_cols, [=](int64_t k) { return x[k] * v[k]; });
+    }
+
+    template <class Visit>
+    inline __attribute__((always_inline)) void visit_row(int64_t row, Visit visit) const {
+        const T *x = data + row * n_cols;
+        for (int64_t k = 0; k < n_cols; ++k) visit(k, x[k]);
     }
 
     void add_row(int64_t row, double scale, double *__restrict out) const {
