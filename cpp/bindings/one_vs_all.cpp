@@ -69,7 +69,8 @@ void fill_starts(const Matrix &X, const OneVsAllTask &task, bool subspace, doubl
     });
 }
 
-// norms[j] = ‖Σ_k duals[k] X[rows[k]]‖² over indptr[j] ≤ k < indptr[j + 1].
+// norms[j] = ‖Σ_k duals[k] X[rows[k]]‖² over indptr[j] ≤ k < indptr[j + 1]. Visiting the rows again instead of all
+// columns, to add up and clear the sums, takes a third longer on yso-finna-en (C = 0.25).
 template <class Matrix>
 void dual_norms(const Matrix &X, ConstVector<int64_t> rows, ConstVector<int64_t> indptr, ConstVector<double> duals,
                 OutVector<double> norms) {
