@@ -665,13 +665,13 @@ def widened(matrix: Any, n_columns: int) -> Any:
 
 
 def columns_of(Y: Any, numbers: Ints) -> Any:
-    """A few columns of an indicator, CSR; takes a third of the time of ``Y[:, numbers]``."""
-    place = np.full(Y.shape[1], -1, dtype=np.int32)
-    place[numbers] = np.arange(len(numbers))
-    column = place.take(Y.indices)
-    chosen = np.flatnonzero(column >= 0)
+    """A few columns of an indicator, CSR; takes a fifth of the time of ``Y[:, numbers]``."""
+    place, wanted = np.zeros(Y.shape[1], dtype=np.int32), np.zeros(Y.shape[1], dtype=bool)
+    place[numbers], wanted[numbers] = np.arange(len(numbers)), True
+    chosen = np.flatnonzero(wanted.take(Y.indices))
     row = np.searchsorted(Y.indptr, chosen, side="right") - 1
-    return sp.csr_array((Y.data[chosen], (row, column[chosen])), shape=(Y.shape[0], len(numbers)))
+    indptr = np.append(0, np.cumsum(np.bincount(row, minlength=Y.shape[0])))
+    return sp.csr_array((Y.data[chosen], place[Y.indices[chosen]], indptr), shape=(Y.shape[0], len(numbers)))
 
 
 def in_order(Y: Any, order: Ints) -> Any:
