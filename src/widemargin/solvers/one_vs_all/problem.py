@@ -131,12 +131,12 @@ class Problem(Labels):
         X, losses = self.X, np.zeros(self.n_labels)
         weights = np.ascontiguousarray(coef.toarray() if sp.issparse(coef) else coef, dtype=X.dtype)
         bias = self.bias_value * intercept.astype(X.dtype)
-        of = (self.positive_rows, self.positive_indptr, self.row_weight, self.positive_factor, self.negative_factor)
+        factors = self.row_weight, self.positive_factor, self.negative_factor
+        of = (self.positive_rows, self.positive_indptr, *factors, self.loss, weights, bias, losses)
         if sp.issparse(X):
-            arrays = X.data, X.indices, X.indptr, X.shape[1]
-            _core.label_losses_csr(*arrays, *of, self.loss, weights, bias, losses)
+            _core.label_losses_csr(X.data, X.indices, X.indptr, X.shape[1], *of)
         else:
-            _core.label_losses_dense(X, *of, self.loss, weights, bias, losses)
+            _core.label_losses_dense(X, *of)
         return self.C * losses + 0.5 * (squared_norms(coef) + self.bias_penalty * bias.astype(np.float64) ** 2)
 
     @classmethod
