@@ -197,6 +197,7 @@ class BatchSubspace {
             bias[lane] = lanes_[lane].bias;
         }
         const float *mean_row = shares() ? nullptr : rows_.mean.data();
+        // Setting each table block by block, right before a pass reads it, saves only 0.3 % of a fit of debian-tags.
         kernels_.set_lanes(store_.n_used, keep, nullptr, none, tables_.W.get());
         kernels_.set_lanes(store_.n_used, keep, mean_row, none, tables_.P.get());
         kernels_.set_lanes(store_.n_used, keep, nullptr, none, tables_.Z.get());

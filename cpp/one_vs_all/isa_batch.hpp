@@ -62,6 +62,8 @@ WIDEMARGIN_INLINE void add_near(BatchArgs &args, int64_t i, int lane, const Near
 }
 
 // Copies the near rows of [begin, end). The number of bits per row is unpredictable, so four rows are taken at a time.
+// Listing the places of all 64 rows without branches first (vpcompressd) takes as long, and so do copies with the
+// values of a row side by side, which the search would have to transpose.
 template <int SHARED>
 WIDEMARGIN_INLINE void add_all_near(BatchArgs &args, int64_t begin, int64_t end, const NearBits &bits) {
     for (int64_t i = begin; i < end; i += ROWS_IN_WORD) {
@@ -110,9 +112,11 @@ static void batch_dots(BatchArgs &args, int64_t begin, int64_t end) {
     for (int64_t block = begin; block < end; block += NEAR_ROWS) {
         const int64_t stop = std::min(end, block + NEAR_ROWS);
         std::fill_n(near.words, NEAR_ROWS / ROWS_IN_WORD, uint64_t{0});
+        const int64_t ahead = rows_ahead(start, block);
         for (int64_t i = block; i < stop; ++i, --to_sample) {
+            const RowEntry *later = entries + start[std::min(i + ahead, end - 1) + 1];
             V line[PARTS];
-            row_line(entries + start[i], entries + start[i + 1], Z, line);
+            row_line(entries + start[i], entries + start[i + 1], later, Z, line);
             const uint64_t bits =
                 dot_row(args, i, line, reach) & (to_sample == 0 ? ~0u : ~args.sampled | args.signs[i]);
             if (to_sample == 0) to_sample = args.sample_stride;
@@ -165,18 +169,20 @@ WIDEMARGIN_INLINE void ask_for_row(const RowEntry *entries, const int64_t *start
 
 // G += Σ a x; while one row is added, the lines of a later one are prefetched.
 WIDEMARGIN_INLINE void add_active(const ActiveRows &active, const RowEntry *entries, const int64_t *start, float *G) {
+    const int64_t ahead = rows_ahead(start, active.row[0]), last_row = active.count - 1;
     for (int64_t k = 0; k < active.count; ++k) {
-        const int64_t i = active.row[k], length = start[i + 1] - start[i];
-        const int64_t far = 1 + PREFETCH_ENTRIES / (length + 1), last_row = active.count - 1;
-        const int64_t later = active.row[std::min(last_row, k + far)];
-        ask_for_row(entries, start, active.row[std::min(last_row, k + 2 * far)]);
-        const int64_t common = std::min(length, start[later + 1] - start[later]);
-        const RowEntry *e = entries + start[i], *ahead = entries + start[later], *last = e + length;
-        for (const RowEntry *both = e + common; e != both; ++e, ++ahead) {
-            __builtin_prefetch(G + static_cast<size_t>(ahead->col) * LANES, 1);
-            add_to_column(e, active.a[k], G);
+        const int64_t i = active.row[k];
+        const RowEntry *later = entries + start[active.row[std::min(last_row, k + ahead)] + 1];
+        ask_for_row(entries, start, active.row[std::min(last_row, k + 2 * ahead + 1)]);
+        V a[PARTS];  // a local copy so that it is not read again after every store
+        std::copy_n(active.a[k], PARTS, a);
+        const RowEntry *e = entries + start[i], *last = entries + start[i + 1];
+        for (; last - e >= CHAINS; e += CHAINS) {
+            __builtin_prefetch(line_before(later--, G), 1);
+#pragma GCC unroll 4
+            for (int c = 0; c < CHAINS; ++c) add_to_column(e + c, a, G);
         }
-        for (; e != last; ++e) add_to_column(e, active.a[k], G);
+        for (; e != last; ++e) add_to_column(e, a, G);
     }
 }
 
@@ -339,7 +345,7 @@ static void power_step(const PowerArgs &args) {
     for (int64_t i = 0; i < args.n_rows; i += args.stride) {
         const RowEntry *e = args.entries + args.start[i], *end = args.entries + args.start[i + 1];
         V line[PARTS];
-        row_line(e, end, args.Z, line);
+        row_line(e, end, end, args.Z, line);
         for (int part = 0; part < PARTS && args.SZ != nullptr; ++part) {
             store(args.SZ + i * LANES + part * WIDTH, line[part]);
         }

@@ -53,9 +53,11 @@ static void logistic_dots(const BatchArgs &args, int64_t begin, int64_t end, uin
     V acc[PARTS][N_SEARCH_SUMS] = {};
     for (int64_t block = begin; block < end; block += SUMMED_ROWS) {
         const int64_t stop = std::min(end, block + SUMMED_ROWS);
+        const int64_t ahead = rows_ahead(args.start, block);
         for (int64_t i = block; i < stop; ++i) {
             V line[PARTS];
-            row_line(args.entries + args.start[i], args.entries + args.start[i + 1], args.Z, line);
+            const RowEntry *later = args.entries + args.start[std::min(i + ahead, end - 1) + 1];
+            row_line(args.entries + args.start[i], args.entries + args.start[i + 1], later, args.Z, line);
             for (int part = 0; part < PARTS; ++part) store(args.SZ + i * LANES + part * WIDTH, line[part]);
             if (fresh != 0) start_row(args, i, fresh, mean_scores[i]);
         }

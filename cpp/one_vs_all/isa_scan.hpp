@@ -63,13 +63,12 @@ WIDEMARGIN_INLINE void add_lines(int32_t pair, const int16_t *t, const int16_t *
 }
 
 // sums += Σ_k val_k table[col_k], for one row, two entries at a time
-WIDEMARGIN_INLINE void add_packed_row(const RowEntry *e, const RowEntry *end, float scale, const int16_t *table,
-                                      SumLine &sums) {
+WIDEMARGIN_INLINE void add_packed_row(const RowEntry *e, const RowEntry *end, const RowEntry *later, float scale,
+                                      const int16_t *table, SumLine &sums) {
     auto line = [&](uint32_t col) { return table + static_cast<size_t>(col) * SCAN_LANES; };
     for (; end - e >= 2; e += 2) {
         __builtin_prefetch(e + FAR_ENTRIES);
-        __builtin_prefetch(line(e[PREFETCH_ENTRIES].col));
-        __builtin_prefetch(line(e[PREFETCH_ENTRIES + 1].col));
+        __builtin_prefetch(line_before(later--, table, SCAN_LANES));
 #ifdef WIDEMARGIN_X86
         const __m128 both = _mm_loadu_ps(reinterpret_cast<const float *>(e));  // column, value, column, value
         const __m128i x = _mm_cvtps_epi32(_mm_mul_ps(_mm_shuffle_ps(both, both, 0xdd), _mm_set1_ps(scale)));
@@ -127,10 +126,12 @@ static void scan(ScanArgs &args, int64_t begin, int64_t end) {
     FoundRows found;
     for (int64_t block = begin; block < end; block += SCAN_ROWS) {
         found.count = 0;
+        const int64_t ahead = rows_ahead(start, block);
         for (int64_t i = block; i < std::min(end, block + SCAN_ROWS); ++i) {
             SumLine sums;
             for (M &part : sums.part) part = M{} + allowance[i];
-            add_packed_row(entries + start[i], entries + start[i + 1], scale, table, sums);
+            const RowEntry *later = entries + start[std::min(i + ahead, end - 1) + 1];
+            add_packed_row(entries + start[i], entries + start[i + 1], later, scale, table, sums);
             const V slack = splat(row_slack[i]);
             uint32_t bits = 0;
             for (int part = 0; part < SCAN_PARTS; ++part) {
