@@ -163,21 +163,19 @@ WIDEMARGIN_INLINE void add_to_column(const RowEntry *e, const V *a, float *G) {
     for (int part = 0; part < PARTS; ++part) store(g + part * WIDTH, load(g + part * WIDTH) + x * a[part]);
 }
 
-WIDEMARGIN_INLINE void ask_for_row(const RowEntry *entries, const int64_t *start, int64_t i) {
-    for (int64_t k = start[i]; k < start[i + 1]; k += LINE_ENTRIES) __builtin_prefetch(entries + k);
-}
-
-// G += Σ a x; while one row is added, the lines of a later one are prefetched.
+// G += Σ a x; while one row is added, the lines of a later one and the entries of one still later are prefetched.
 WIDEMARGIN_INLINE void add_active(const ActiveRows &active, const RowEntry *entries, const int64_t *start, float *G) {
     const int64_t ahead = rows_ahead(start, active.row[0]), last_row = active.count - 1;
     for (int64_t k = 0; k < active.count; ++k) {
         const int64_t i = active.row[k];
         const RowEntry *later = entries + start[active.row[std::min(last_row, k + ahead)] + 1];
-        ask_for_row(entries, start, active.row[std::min(last_row, k + 2 * ahead + 1)]);
+        const RowEntry *far = entries + start[active.row[std::min(last_row, k + 2 * ahead + 1)]];
         V a[PARTS];  // a local copy so that it is not read again after every store
         std::copy_n(active.a[k], PARTS, a);
         const RowEntry *e = entries + start[i], *last = entries + start[i + 1];
         for (; last - e >= CHAINS; e += CHAINS) {
+            __builtin_prefetch(far);
+            far += CHAINS;
             __builtin_prefetch(line_before(later--, G), 1);
 #pragma GCC unroll 4
             for (int c = 0; c < CHAINS; ++c) add_to_column(e + c, a, G);

@@ -17,11 +17,13 @@ constexpr int64_t FAR_ENTRIES = 4 * PREFETCH_ENTRIES;
 
 // While a row is read in groups of entries, each group prefetches the line of one entry of a later row, from its last
 // entry backwards: columns ascend by rareness, and the lines of frequent ones are in the cache anyway. A prefetch for
-// every entry took a quarter of a pass whose table is in the cache (AVX-512); as a loop of its own, before the row, the
-// prefetches of every third entry cost as much, because the end of one more loop is mispredicted. Passes alone, with
-// one prefetch per four entries: dots 18 % faster on bibtex, 12 % on rcv1v2-subsets and 8 % on debian-tags, gradients
-// 26, 25 and 20 %; with two, 13 and 24 % on bibtex. Certificates, which take two entries at a time, get slower by 8 %.
-constexpr int64_t LINES_AHEAD = 96;  // entries; with 48, the pass of dots on rcv1v2-subsets takes 2 % longer
+// every entry took a quarter of a pass whose table is in the cache (AVX-512). In a loop of their own, before the row,
+// the prefetches of every third entry cost three quarters of that, probably because its end is mispredicted. Passes
+// alone, with one prefetch per four entries: dots 18 % faster on bibtex, 14 % on rcv1v2-subsets and 8 % on debian-tags,
+// gradients 26, 25 and 20 %; with two, 12 and 24 % on bibtex. Certificates take 4 to 11 % longer that way. Rows in
+// order of their rarest column alone, not sorted by length first, find more lines in the cache (50 instead of 36 % in a
+// simulated L1 on debian-tags), but dots take a fifth longer.
+constexpr int64_t LINES_AHEAD = 96;  // entries; with 48, gradients take 1 to 6 % longer, and dots as long
 
 // How many rows ahead the lines of a row are prefetched: none, but its own, if rows are long. A division for each row
 // would be slow.
