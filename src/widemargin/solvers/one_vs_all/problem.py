@@ -372,13 +372,14 @@ class OneVsAllResult(SolverResult):
         primal, dual, at_zero, before_pruning, _ = bounds.T
         # A label without a minimiser is as close to its infimum as makes no difference; one that rounding stopped is
         # not.
+        others = status[status != status[:1]]  # few, if any: a set of all would take longer than the rest
         attained = (status != Status.NOT_ATTAINED.value) | (primal - dual > ROUNDING_GAP * at_zero)
         return cls(
             coef,
             intercept,
             dual=None,
             certificate=Certificate.sum(primal, dual, at_zero, before_pruning, attained=attained),
-            status=worst_of(map(Status, set(status.tolist()))),
+            status=worst_of(map(Status, {*status[:1].tolist(), *others.tolist()})),
             status_by_label=status,
             bounds_by_label=bounds,
             **rest,
