@@ -69,6 +69,8 @@ void fill_starts(const Matrix &X, const OneVsAllTask &task, bool subspace, doubl
     });
 }
 
+constexpr int64_t DUALS_AHEAD = 16;  // how far ahead rows are prefetched: saves a third of the time on yso-finna-en
+
 // norms[j] = ‖Σ_k duals[k] X[rows[k]]‖² over indptr[j] ≤ k < indptr[j + 1]. Visiting the rows again instead of all
 // columns, to add up and clear the sums, takes a third longer on yso-finna-en (C = 0.25).
 template <class Matrix>
@@ -86,6 +88,8 @@ void dual_norms(const Matrix &X, ConstVector<int64_t> rows, ConstVector<int64_t>
         for (int64_t k = first; k < last; ++k) {
             const int64_t row = rows.data()[k];
             if (row < 0 || row >= X.n_rows) throw std::invalid_argument("a row is out of range");
+            const int64_t later = rows.data()[std::min(k + DUALS_AHEAD, last - 1)];
+            if (later >= 0 && later < X.n_rows) X.ask_for(later);
             X.add_row(row, duals.data()[k], sum.data());
         }
         norms.data()[j] = squared_norm(sum.data(), X.n_cols);
