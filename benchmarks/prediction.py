@@ -284,7 +284,7 @@ def class_sets(rng):
             yield name, models, X
 
 
-def compare_classes(rng, turns=9):
+def compare_classes(rng, turns=31):
     rows = []
     for name, models, X in class_sets(rng):
         doubles = X.astype(np.float64)  # scikit-learn is faster with these
