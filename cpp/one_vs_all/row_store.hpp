@@ -27,7 +27,7 @@ struct RowEntry {
     float val;
 };
 
-constexpr int64_t PREFETCH_ENTRIES = 48;  // how far ahead the batch pass prefetches; 24 to 200 differ only by noise
+constexpr int64_t PREFETCH_ENTRIES = 48;  // how far ahead certificates prefetch; 24 to 200 differ only by noise
 
 constexpr double NORM_SLACK = 1 + 1e-6;  // covers the rounding of the norms themselves
 constexpr double LARGEST_NORM = 1e30;    // of a row; beyond, float32 may not hold its values, and a pass proves nothing
