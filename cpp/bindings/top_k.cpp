@@ -33,8 +33,8 @@ class Ascent {
         ascent_.start_from(start.data(), classes.data(), values.data());
     }
     int64_t run(int64_t n_passes, double seconds) { return ascent_.run(n_passes, seconds); }
-    std::tuple<double, double> evaluate() {
-        const Bounds bounds = ascent_.evaluate();
+    std::tuple<double, double> evaluate(bool sampled) {
+        const Bounds bounds = ascent_.evaluate(sampled);
         return {bounds.primal, bounds.dual};
     }
     template <typename Data>
@@ -128,7 +128,8 @@ void bind_ascent(nb::module_ &module, const char *name) {
              nb::arg("values").noconvert(), Release(), "Set the dual variables, CSR parts of (n, n_classes).")
         .def("run", &Ascent<T>::run, nb::arg("n_passes"), nb::arg("seconds"), Release(),
              "Run passes, as many as fit in the seconds; returns the number of finished passes.")
-        .def("evaluate", &Ascent<T>::evaluate, Release(), "Estimates of the primal and the dual bound.")
+        .def("evaluate", &Ascent<T>::evaluate, nb::arg("sampled") = false, Release(),
+             "Estimates of the primal and the dual bound; `sampled`: the primal from some of the rows.")
         .def("certify", &Ascent<T>::template certify<float>, nb::arg("values").noconvert(), Release(),
              "Primal and dual bound in double; `values` are the data of X as given.")
         .def("certify", &Ascent<T>::template certify<double>, nb::arg("values").noconvert(), Release(),

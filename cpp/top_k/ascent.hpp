@@ -50,24 +50,13 @@ inline void make_feasible(const TopKLoss &loss, double cost, double *x, int64_t 
     }
 }
 
-// A row of zeros has margins of 1 for any weights: any x with sum C is optimal, and the row is never visited. The same
-// holds for a row so short that no weights with ‖W‖² ≤ 2 Σ C_i (which the optimum satisfies) change its margins by more
-// than 1e-12.
-constexpr double ZERO_ROW = 1e-24;
-
-template <typename T>
-bool is_zero_row(const TopKState<T> &state, int64_t i) {
-    const RowState<T> &row = state.rows[i];
-    return row.cost > 0 && double(row.norm) * state.total_cost <= ZERO_ROW && state.loss.smoothing == 0.0;
-}
-
 template <typename T>
 DualLists read_duals(const TopKState<T> &state, const double *costs) {
     DualLists lists;
     std::vector<double> x(state.n_classes), wrong(state.n_classes), work(state.n_classes);
     for (int64_t i = 0; i < state.X.n_rows; ++i) {
         const int y = state.rows[i].y;
-        if (is_zero_row(state, i)) {
+        if (state.is_zero_row(i)) {
             std::fill(x.begin(), x.end(), costs[i] / (state.n_classes - 1));
         } else if (state.rows[i].sigma > 0) {
             state.read_dual(i, x.data());
@@ -247,10 +236,22 @@ class TopKAscent {
         return finished;
     }
 
-    // Bounds at the average and at the dual variables, from weights that carry the rounding errors of all steps.
-    Bounds evaluate() {
+    // Bounds at the average and at the dual variables, from weights that carry the rounding errors of all steps. The
+    // losses may be those of a sample of the rows. A plain estimate from it would vary by more than the gap; this one
+    // is Σ_i ⟨x_i,z_i⟩ = Σ_i ⟨1,x_i⟩ − ⟨average, W⟩, which is known, and an estimate of the rest, which is small where
+    // the gap is: 0.92 to 1.08 of the gap in evaluations before the last ones (20newsgroups, letter, Debian's
+    // sections), in 0.4 of the time on 20newsgroups.
+    Bounds evaluate(bool sampled = false) {
         const LossArgs<T, T> args = loss_args(state_.X);
-        return bounds_of(sum_over_rows([&](int64_t a, int64_t b) { return kernels_.sum_losses(args, a, b); }));
+        const WeightProducts products = weight_products();
+        if (!sampled || state_.X.n_rows < LEAST_SAMPLED_ROWS) {
+            const auto losses = [&](int64_t a, int64_t b) { return kernels_.sum_losses(args, a, b); };
+            return bounds_of(sum_over_rows(state_.X.n_rows, losses), products);
+        }
+        const auto gaps = [&](int64_t a, int64_t b) { return kernels_.sample_gaps(args, state_, a, b); };
+        const int64_t n_sampled = state_.X.n_rows / SAMPLED_OF * SAMPLED_RUN;
+        const double rest = double(state_.X.n_rows) / double(n_sampled) * sum_over_rows(n_sampled, gaps);
+        return bounds_of(dual_gain() - products.wa + rest, products);
     }
 
     // Bounds in double from the current average and from the dual variables, from which W is recomputed. X is the
@@ -260,13 +261,13 @@ class TopKAscent {
         const double dual = certified_dual(X);
         settle(primal_weights());
         const LossArgs<T, Data> args = loss_args(X);
-        const double losses = sum_over_rows([&](int64_t a, int64_t b) {
+        const double losses = sum_over_rows(X.n_rows, [&](int64_t a, int64_t b) {
             if constexpr (std::is_same_v<Data, float>)
                 return kernels_.exact_losses_of_floats(args, a, b);
             else
                 return kernels_.exact_losses_of_doubles(args, a, b);
         });
-        return {0.5 * squared_norm(primal_weights()) + losses, dual};
+        return {penalty() + losses, dual};
     }
 
     // --- For a caller that computes the scores of many rows at once ---
@@ -306,15 +307,15 @@ class TopKAscent {
                                                stride(), scores);
     }
     // The bounds of `evaluate`, from the sum of losses at the average.
-    Bounds bounds_of(double losses) {
-        const Bounds bounds{0.5 * squared_norm(primal_weights()) + losses,
-                            dual_gain() - 0.5 * squared_norm(state_.W.get())};
+    Bounds bounds_of(double losses) { return bounds_of(losses, weight_products()); }
+    Bounds bounds_of(double losses, const WeightProducts &products) {
+        const Bounds bounds{0.5 * products.aa + losses, dual_gain() - 0.5 * products.ww};
         const double gap = std::max(bounds.primal - bounds.dual, 0.0);
         state_.still = SLEEP_SHARE * gap / double(state_.X.n_rows);
         return bounds;
     }
     // Half the squared norm of the average, and the dual bound, as in `certify`.
-    double penalty() const { return 0.5 * squared_norm(primal_weights()); }
+    double penalty() const { return 0.5 * weight_products().aa; }
     template <typename Data>
     double certified_dual(const DataRows<Data> &X) {
         const DualLists dual = read_duals(state_, costs_);
@@ -404,7 +405,7 @@ class TopKAscent {
             row.y = y_[i];
             row.norm = T(given_.squared_norm(i));
             row.cost = T(costs_[i]);
-            visited_[i] = row.cost > 0 && !is_zero_row(state_, i);
+            visited_[i] = row.cost > 0 && !state_.is_zero_row(i);
             entries += state_.X.length(i);
         }
         const bool often =
@@ -485,26 +486,29 @@ class TopKAscent {
     }
 
     template <class F>
-    double sum_over_rows(F sum) const {
-        const int64_t n_tasks = (state_.X.n_rows + LOSS_ROWS - 1) / LOSS_ROWS;
+    double sum_over_rows(int64_t n, F sum) const {
+        const int64_t n_tasks = (n + LOSS_ROWS - 1) / LOSS_ROWS;
         std::vector<double> sums(n_tasks);
         parallel_for(n_tasks, options_.n_threads, [&](int, int64_t task) {
-            sums[task] = sum(task * LOSS_ROWS, std::min(state_.X.n_rows, (task + 1) * LOSS_ROWS));
+            sums[task] = sum(task * LOSS_ROWS, std::min(n, (task + 1) * LOSS_ROWS));
         });
         double total = 0.0;
         for (const double s : sums) total += s;
         return total;
     }
 
-    double squared_norm(const T *weights) const {
-        double total = 0.0;
-        if (common_ != nullptr) {
-            for (int64_t f = 0; f <= state_.X.n_cols; ++f) {
-                for (int j = 0; j < options_.n_classes; ++j) total += weight(weights, f, j) * weight(weights, f, j);
-            }
-            return total;
+    WeightProducts weight_products() const {
+        if (common_ == nullptr) {  // lanes without a class have weight 0
+            return kernels_.weight_products(weights_size(), state_.W.get(), primal_weights());
         }
-        return kernels_.squared_norm(weights_size(), weights);  // lanes without a class have weight 0
+        WeightProducts total{};
+        for (int64_t f = 0; f <= state_.X.n_cols; ++f) {
+            for (int j = 0; j < options_.n_classes; ++j) {
+                const double w = weight(state_.W.get(), f, j), a = weight(primal_weights(), f, j);
+                total.ww += w * w, total.aa += a * a, total.wa += w * a;
+            }
+        }
+        return total;
     }
 
     // Σ_i ⟨1,x_i⟩ − γ/(2C_i) ‖x_i‖²
@@ -515,7 +519,7 @@ class TopKAscent {
         }
         double sum = 0.0;
         for (int64_t i = 0; i < state_.X.n_rows; ++i) {
-            sum += is_zero_row(state_, i) ? costs_[i] : std::min(double(state_.rows[i].sigma), costs_[i]);
+            sum += state_.is_zero_row(i) ? costs_[i] : std::min(double(state_.rows[i].sigma), costs_[i]);
         }
         return sum;
     }

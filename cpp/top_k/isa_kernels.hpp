@@ -13,42 +13,31 @@ namespace WIDEMARGIN_ISA_NAME {
 // The losses at given weights, and the running average of the weights. During the ascent, scores have the precision of
 // the weights; in the certificate they are double.
 
-// s = W x_i in double for COUNT groups from `first` on; the sums stay in registers.
+// s = W x_i in double for COUNT vectors of classes from `first` on; the sums stay in registers.
 template <typename T, typename Data, int COUNT>
 WIDEMARGIN_INLINE void score_chunk_exactly(const DataRows<Data> &X, int64_t i, const T *W, const WeightLayout &layout,
                                            int first, double *s) {
-    constexpr int WIDTH = Lanes<double>::WIDTH, PARTS = Lanes<T>::WIDTH / WIDTH;
+    constexpr int WIDTH = Lanes<double>::WIDTH, PARTS = Lanes<T>::WIDTH / WIDTH;  // of a group
     typedef T Part __attribute__((vector_size(sizeof(T) * WIDTH), may_alias));
-    Vec<double> sums[COUNT][PARTS] = {};
+    Vec<double> sums[COUNT] = {};
     const auto add = [&](double value, int64_t f) __attribute__((always_inline)) {
         const Vec<double> v = splat<double>(value);
-#pragma GCC unroll 4
-        for (int g = 0; g < COUNT; ++g) {
-            const Part *group = reinterpret_cast<const Part *>(W + layout.at(f, first + g));
-#pragma GCC unroll 2
-            for (int h = 0; h < PARTS; ++h) sums[g][h] += v * __builtin_convertvector(group[h], Vec<double>);
+#pragma GCC unroll 8
+        for (int c = 0; c < COUNT; ++c) {
+            const int64_t at = layout.at(f, (first + c) / PARTS) + (first + c) % PARTS * WIDTH;
+            sums[c] += v * __builtin_convertvector(*reinterpret_cast<const Part *>(W + at), Vec<double>);
         }
     };
     const int64_t begin = X.begin(i), length = X.length(i);
     for (int64_t p = 0; p < length; ++p) {
         if (X.cols != nullptr && p + PREFETCH_W < length) {
-            __builtin_prefetch(W + layout.at(X.cols[begin + p + PREFETCH_W], first));
+            __builtin_prefetch(W + layout.at(X.cols[begin + p + PREFETCH_W], first / PARTS));
         }
         const double value = double(X.values[begin + p]);
         if (value != 0) add(value, X.cols == nullptr ? p : X.cols[begin + p]);
     }
     if (X.bias != 0) add(X.bias, X.n_cols);
-    std::memcpy(s + first * Lanes<T>::WIDTH, sums, sizeof sums);
-}
-
-// s (stride,) = W x_i
-template <typename T, typename Data>
-WIDEMARGIN_INLINE void score_exactly(const DataRows<Data> &X, int64_t i, const T *W, const WeightLayout &layout,
-                                     int n_groups, double *s) {
-    int first = 0;
-    for (; first + 4 <= n_groups; first += 4) score_chunk_exactly<T, Data, 4>(X, i, W, layout, first, s);
-    for (; first + 2 <= n_groups; first += 2) score_chunk_exactly<T, Data, 2>(X, i, W, layout, first, s);
-    if (first < n_groups) score_chunk_exactly<T, Data, 1>(X, i, W, layout, first, s);
+    std::memcpy(s + first * WIDTH, sums, sizeof sums);
 }
 
 // φ of the margins z (n,), which are overwritten; `work` has room for n.
@@ -96,13 +85,14 @@ WIDEMARGIN_INLINE double loss_of_scores(const TopKLoss &loss, Acc *s, int n_clas
     return top_k_loss(loss, work, n, work + n_classes);
 }
 
-// Σ C_i φ(z_i) over rows [begin, end); score(i, s) fills the scores.
-template <typename Acc, typename T, typename Data, typename F>
-WIDEMARGIN_INLINE double add_losses(const LossArgs<T, Data> &args, int64_t begin, int64_t end, F score) {
+// Σ C_i φ(z_i) over the rows row(p) for p in [begin, end); score(i, s) fills the scores.
+template <typename Acc, typename T, typename Data, typename R, typename F>
+WIDEMARGIN_INLINE double add_losses(const LossArgs<T, Data> &args, int64_t begin, int64_t end, R row, F score) {
     const AlignedArray<Acc> s = aligned_array<Acc>(args.stride);
     std::vector<double> work(2 * args.n_classes);
     double sum = 0.0;
-    for (int64_t i = begin; i < end; ++i) {
+    for (int64_t p = begin; p < end; ++p) {
+        const int64_t i = row(p);
         if (args.costs[i] == 0.0) continue;
         score(i, s.get());
         sum += args.costs[i] * loss_of_scores(args.loss, s.get(), args.n_classes, args.y[i], work.data());
@@ -110,23 +100,53 @@ WIDEMARGIN_INLINE double add_losses(const LossArgs<T, Data> &args, int64_t begin
     return sum;
 }
 
-// Scores in the precision of the weights, in registers.
+WIDEMARGIN_INLINE int64_t each_row(int64_t p) { return p; }
+
+// s (stride,) = W x_i in the precision of the weights.
 template <typename T>
-static double sum_losses(const LossArgs<T, T> &args, int64_t begin, int64_t end) {
+WIDEMARGIN_INLINE void score_row(const LossArgs<T, T> &args, int64_t i, bool far, T *s) {
     const int n_groups = int(args.stride / Lanes<T>::WIDTH);
-    const bool far = is_far(args.X, args.stride);
-    return add_losses<T>(args, begin, end, [&](int64_t i, T *s) {
-        Vec<T> *out = reinterpret_cast<Vec<T> *>(s);
-        score_groups<T>(args.X, i, args.W, args.layout, args.all_groups, n_groups, far, out);
-    });
+    score_groups<T>(args.X, i, args.W, args.layout, args.all_groups, n_groups, far, reinterpret_cast<Vec<T> *>(s));
 }
 
-// Scores in double.
+template <typename T>
+static double sum_losses(const LossArgs<T, T> &args, int64_t begin, int64_t end) {
+    const bool far = is_far(args.X, args.stride);
+    return add_losses<T>(args, begin, end, each_row, [&](int64_t i, T *s) { score_row(args, i, far, s); });
+}
+
+// Σ C_i φ(z_i) − ⟨x_i,z_i⟩ + γ/(2C_i) ‖x_i‖², none of which is negative, over the rows sampled_row(p) for p in [begin,
+// end).
+template <typename T>
+static double sample_gaps(const LossArgs<T, T> &args, const TopKState<T> &state, int64_t begin, int64_t end) {
+    const bool far = is_far(args.X, args.stride);
+    std::vector<double> x(args.n_classes);
+    double reached = 0.0;
+    const double losses = add_losses<T>(args, begin, end, sampled_row, [&](int64_t i, T *s) {
+        score_row(args, i, far, s);
+        if (state.is_zero_row(i)) return void(reached += args.costs[i]);
+        if (state.rows[i].sigma == 0) return;
+        state.read_dual(i, x.data());
+        const double true_margin = 1.0 - double(s[args.y[i]]);
+        double squares = 0.0;
+        for (int j = 0; j < args.n_classes; ++j) {
+            reached += x[j] * (true_margin + double(s[j]));
+            squares += x[j] * (x[j] / args.costs[i]);
+        }
+        reached -= 0.5 * args.loss.smoothing * squares;
+    });
+    return losses - reached;
+}
+
+// Scores in double, of the vectors that have a class.
 template <typename T, typename Data>
 static double sum_exact_losses(const LossArgs<T, Data> &args, int64_t begin, int64_t end) {
-    const int n_groups = int(args.stride / Lanes<T>::WIDTH);
-    return add_losses<double>(
-        args, begin, end, [&](int64_t i, double *s) { score_exactly(args.X, i, args.W, args.layout, n_groups, s); });
+    constexpr int WIDTH = Lanes<double>::WIDTH;
+    return add_losses<double>(args, begin, end, each_row, [&](int64_t i, double *s) {
+        in_chunks((args.n_classes + WIDTH - 1) / WIDTH, [&](int first, auto size) __attribute__((always_inline)) {
+            score_chunk_exactly<T, Data, decltype(size)::value>(args.X, i, args.W, args.layout, first, s);
+        });
+    });
 }
 
 // Σ C_i φ(z_i) of n rows from their scores (n, stride), which are overwritten.
@@ -148,16 +168,21 @@ static void average_weights(int64_t n, T share, const T *__restrict W, T *__rest
     for (int64_t k = 0; k < n; ++k) average[k] += share * (W[k] - average[k]);
 }
 
-// Σ_k W_k² in double; n is a multiple of the lanes.
+// In double; n is a multiple of the lanes.
 template <typename T>
-static double squared_norm(int64_t n, const T *__restrict W) {
+static WeightProducts weight_products(int64_t n, const T *W, const T *average) {
     constexpr int WIDTH = Lanes<T>::WIDTH;
-    double sums[WIDTH] = {};
+    double ww[WIDTH] = {}, aa[WIDTH] = {}, wa[WIDTH] = {};
     for (int64_t first = 0; first < n; first += WIDTH) {
-        for (int lane = 0; lane < WIDTH; ++lane) sums[lane] += double(W[first + lane]) * double(W[first + lane]);
+        for (int lane = 0; lane < WIDTH; ++lane) {
+            const double w = double(W[first + lane]), a = double(average[first + lane]);
+            ww[lane] += w * w;
+            aa[lane] += a * a;
+            wa[lane] += w * a;
+        }
     }
-    double total = 0.0;
-    for (const double sum : sums) total += sum;
+    WeightProducts total{};
+    for (int lane = 0; lane < WIDTH; ++lane) total.ww += ww[lane], total.aa += aa[lane], total.wa += wa[lane];
     return total;
 }
 
@@ -167,10 +192,11 @@ const TopKKernels<T> &top_k_kernels() {
                                         &visit_rows<T>,
                                         &visit_block<T>,
                                         &sum_losses<T>,
+                                        &sample_gaps<T>,
                                         &sum_exact_losses<T, float>,
                                         &sum_exact_losses<T, double>,
                                         &average_weights<T>,
-                                        &squared_norm<T>,
+                                        &weight_products<T>,
                                         &thresholds_of<T>,
                                         &losses_of_scores<T>,
                                         &losses_of_scores<double>};

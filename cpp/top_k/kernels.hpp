@@ -25,16 +25,21 @@ struct LossArgs {
     const T *W;
 };
 
+struct WeightProducts {
+    double ww, aa, wa;  // ‖W‖², ‖average‖², ⟨W, average⟩
+};
+
 template <typename T>
 struct TopKKernels {
     int width;  // classes per vector
     void (*visit_rows)(TopKState<T> &state, const int32_t *order, int64_t n);
     void (*visit_block)(TopKState<T> &state, const int32_t *order, int64_t n, const T *gram, T *scores, T *steps);
     double (*sum_losses)(const LossArgs<T, T> &args, int64_t begin, int64_t end);
+    double (*sample_gaps)(const LossArgs<T, T> &args, const TopKState<T> &state, int64_t begin, int64_t end);
     double (*exact_losses_of_floats)(const LossArgs<T, float> &args, int64_t begin, int64_t end);
     double (*exact_losses_of_doubles)(const LossArgs<T, double> &args, int64_t begin, int64_t end);
     void (*average_weights)(int64_t n, T share, const T *W, T *average);
-    double (*squared_norm)(int64_t n, const T *W);
+    WeightProducts (*weight_products)(int64_t n, const T *W, const T *average);
     ClassThresholds<T> (*thresholds_of)(const T *b, int n_groups, const TopKTarget &target, ClassThresholds<T> last,
                                         std::vector<double> &work);
     double (*losses_of_scores)(const TopKLoss &loss, int n_classes, const int32_t *y, const double *costs, int64_t n,

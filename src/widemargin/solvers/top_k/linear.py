@@ -274,6 +274,8 @@ class TopKProgress(Limits):
     ----------
     passes, next_evaluation : int
         Passes so far, and at the next evaluation.
+    is_early : bool
+        Whether the gap is expected to be reached only after the next evaluation, for which some of the rows will do.
     gap : float
         Relative gap of the last evaluation.
     stalls : bool
@@ -298,7 +300,7 @@ class TopKProgress(Limits):
     def __init__(self, tol: float, max_iter: int, callback: Callback | None) -> None:
         super().__init__(max_iter, callback)
         self.tol, self.passes = tol, 0
-        self.next_evaluation = min(FIRST_EVALUATION, max_iter)
+        self.next_evaluation, self.is_early = min(FIRST_EVALUATION, max_iter), True
         self.gap, self.stalls, self.wants_face_step = np.inf, False, False
         self.status: Status | None = None
         self.certified: tuple[float, float] | None = None
@@ -310,12 +312,12 @@ class TopKProgress(Limits):
     def plan_from_start(self, foreseen: int) -> None:
         """Plan for dual variables to start from: evaluate at once unless an earlier fit tells the number of passes."""
         self._foreseen = foreseen
-        self.next_evaluation = min(self.max_iter, int(UNSEEN_SHARE * foreseen))
+        self.next_evaluation, self.is_early = min(self.max_iter, int(UNSEEN_SHARE * foreseen)), False
 
     def record(self, bounds: tuple[float, float], n_active: int, n_visits: int) -> None:
         """Keep an evaluation, plan the next, and check the limits.
 
-        Sets: gap, next_evaluation, stalls, wants_face_step, status.
+        Sets: gap, next_evaluation, is_early, stalls, wants_face_step, status.
         """
         primal, dual = bounds
         self.gap = gap = (primal - dual) / (max(abs(primal), abs(dual)) or 1.0)
@@ -323,7 +325,8 @@ class TopKProgress(Limits):
         self.rows.append((self.passes, seconds, primal, dual, gap, n_active, n_visits))
         self._gaps.append(gap)
         needed, expected = max(2, int(GROWTH * self.passes)), np.inf
-        if len(self.rows) == 1 and 0 < self.passes < self._foreseen:
+        is_foreseen = len(self.rows) == 1 and 0 < self.passes < self._foreseen
+        if is_foreseen:
             needed = self._foreseen - self.passes
         elif len(self._gaps) > 1 and 0.0 < gap < self._gaps[-2]:  # the gap's logarithm falls along a line
             before = self.rows[-2]
@@ -331,6 +334,7 @@ class TopKProgress(Limits):
             expected = float(np.log(max(gap / self.tol, 1.0)) / rate)
             needed = int(np.clip(np.ceil(PATIENCE * expected), max(1.0, LEAST_GROWTH * self.passes), needed))
         self.next_evaluation = min(self.max_iter, self.passes + needed)
+        self.is_early = needed < expected and not is_foreseen
         self.stalls = self.passes >= STALL_PASSES and self._has_stalled()
         self.wants_face_step = gap <= self._face_gap and expected >= FACE_PASSES
         self.status = self.reached(self.passes, seconds, primal, dual) or self.status
@@ -396,7 +400,7 @@ class Ascent:
             if left <= 0.0:
                 break
             progress.passes += self.core.run(progress.next_evaluation - progress.passes, min(SLICE_S, left))
-        return self.core.evaluate()
+        return self.core.evaluate(progress.is_early)
 
     def certify(self) -> tuple[float, float]:
         """Primal and dual bound in float64, for the data as they were given."""
