@@ -142,7 +142,8 @@ class TopKClassifier(JointParameters, LabelModel):
     certificate_ : Certificate
         Bounds on the optimum.
     history_ : History
-        How training went, one row per evaluation.
+        How training went, one row per evaluation. The bounds are estimates, early ones from a sample of the rows; only
+        `certificate_` is exact.
     n_iter_ : int
         Number of passes over the rows.
     status_ : Status

@@ -6,10 +6,10 @@ with a top-k hinge φ (Algorithm 1 of Lapin, Hein and Schiele, 2015); for k = 1 
 Singer. An intercept is the weight of a constant feature of value `intercept_scaling`, and part of the penalty. Rows are
 visited in random order, pass after pass; rows whose visits change next to nothing are left out for a while, and the
 rows that gained most are visited again after each pass (`cpp/top_k/ascent.hpp`); the weights returned are an average
-over the last passes. Evaluations are planned for the pass at which the gap is expected to be reached. The solver stops
-when the certified relative gap, primal at the weights returned and dual at the dual variables returned, is at most
-`tol`. Weights are float32 while that is enough for `tol`, then float64. Where single rows move too slowly, a step on
-the face of the dual helps (`widemargin.solvers.top_k.face`).
+over the last passes. Evaluations are planned for the pass at which the gap is expected to be reached; those before it
+look at a sample of the rows. The solver stops when the certified relative gap, primal at the weights returned and dual
+at the dual variables returned, is at most `tol`. Weights are float32 while that is enough for `tol`, then float64.
+Where single rows move too slowly, a step on the face of the dual helps (`widemargin.solvers.top_k.face`).
 
 Memory: W twice, the dual variables that are not 0 (all of them below 96 classes), and a copy of X where its type is not
 that of W. Wide dense rows go through the core in blocks (`BlockedAscent`), with blocks of rows on top, and W in float64
