@@ -326,7 +326,7 @@ def test_the_index_by_feature_has_the_weights(real_problem, dtype, labels_per_bl
 def test_lines_may_add_no_more_than_the_lists_have(monkeypatch):
     counts = np.array([0] + 20 * [1] + [50])
     monkeypatch.setattr(module, "WEIGHTS_PER_LIST", 100)
-    np.testing.assert_array_equal(module._line_features(counts, 100, 4), np.arange(1, 22))
+    np.testing.assert_array_equal(module._line_features(counts, 100, 4), np.arange(22))  # the one without weights, too
     monkeypatch.setattr(module, "PLAIN_BYTES", 0)
     # A line of 104 labels has 416 bytes, the lists have 6 per weight, 420 in all: there is room for the largest.
     np.testing.assert_array_equal(module._line_features(counts, 100, 4), [21])

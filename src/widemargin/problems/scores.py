@@ -296,9 +296,9 @@ class FeatureIndex:
 
     Labels are in blocks. The labels of block b with a weight for feature f are
     `b · labels_per_block + labels[starts[b, f] : starts[b, f + 1]]`, in increasing order, with the weights in `data` at
-    the same places. A feature that many labels have is a line instead, `lines[line_of[f]]`, with a weight for every
-    label, zeros included: vector instructions add it to all scores. Lines are chosen by the cost of a product,
-    as long as they add no more than 16 MB, or the size of the lists, to the index.
+    the same places. A feature that many labels have, or any feature if there are few labels, is a line instead,
+    `lines[line_of[f]]`, with a weight for every label, zeros included: vector instructions add it to all scores. Lines
+    are chosen by the cost of a product, as long as they add no more than 16 MB, or the size of the lists, to the index.
 
     Parameters
     ----------
@@ -321,9 +321,9 @@ class FeatureIndex:
     --------
     >>> import scipy.sparse as sp
     >>> from widemargin.problems.scores import FeatureIndex
-    >>> index = FeatureIndex.of(sp.csr_array([[0.0, 2.0], [0.0, 3.0], [0.0, 0.0]]))
-    >>> index.line_of.tolist(), index.lines.tolist()
-    ([-1, 0], [[2.0, 3.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]])
+    >>> index = FeatureIndex.of(sp.csr_array([[5.0, 2.0], [0.0, 3.0], [0.0, 0.0]]))
+    >>> index.line_of.tolist(), index.lines[1].tolist()
+    ([0, 1], [2.0, 3.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])
     """
 
     data: npt.NDArray[Any]
@@ -459,8 +459,12 @@ def _padded(n_labels: int) -> int:
 
 
 def _line_features(counts: IntArray, n_labels: int, itemsize: int) -> IntArray:
-    """The features that get a line, in increasing order, by how many labels have a weight for them."""
-    least = max(1, n_labels / LABELS_PER_WEIGHT - WEIGHTS_PER_LIST)
+    """The features that get a line, in increasing order, by how many labels have a weight for them.
+
+    With few labels, features without any weight get one, too: then the lines of a row are summed without a break, which
+    saves 6 % on pruned weights of 20newsgroups, although only 0.2 % of the values of its rows have such a feature.
+    """
+    least = max(0, n_labels / LABELS_PER_WEIGHT - WEIGHTS_PER_LIST)
     features = np.flatnonzero(counts >= least)
     features = features[np.argsort(-counts[features], kind="stable")]
     list_bytes = counts * (itemsize + 2)
