@@ -533,9 +533,9 @@ def test_the_program_explains_its_failures(built, models, tmp_path):
 
 
 def test_the_program_is_static(built):
-    found = subprocess.run(["file", "-L", built / "widemargin-native"], capture_output=True, text=True, check=False)
-    if shutil.which("file") is None or found.returncode != 0:
+    if shutil.which("file") is None:
         pytest.skip("there is no program `file`")
+    found = subprocess.run(["file", "-L", built / "widemargin-native"], capture_output=True, text=True, check=False)
     assert "statically linked" in found.stdout
 
 
