@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis_examples import examples
 from reference import top_k as reference
 from widemargin.problems import scores as module
-from widemargin.problems.scores import FeatureIndex, LinearScorer
+from widemargin.problems.scores import FeatureIndex, LinearScorer, csr_of_dense
 
 FLOATS = [np.float32, np.float64]
 # How sparse weights are scored: every feature with a weight gets a line, those with many weights do, or none does.
@@ -371,3 +371,18 @@ def test_a_huge_value_of_a_feature_whose_weights_are_zero_changes_nothing(make):
     found = LinearScorer(stored).top_k(sp.csr_array(X), 2)
     np.testing.assert_array_equal(found[0], expected[0])
     np.testing.assert_array_equal(found[1], expected[1])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.bool_])
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("wanted", [None, np.int64])
+def test_the_csr_array_of_a_dense_one_is_that_of_scipy(dtype, order, wanted):
+    rng = np.random.default_rng(0)
+    X = np.asarray(9 * rng.normal(size=(30, 7)) * (rng.random((30, 7)) < 0.4), dtype=dtype, order=order)
+    X[[0, 11, 29]] = 0
+    X[3, 2] = -0.0
+    found, expected = csr_of_dense(X, wanted), sp.csr_array(X)
+    for name in ("data", "indices", "indptr"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name).astype(getattr(found, name).dtype))
+    assert (found.shape, found.dtype, found.indices.dtype) == (X.shape, wanted or dtype, np.int32)
+    assert csr_of_dense(X[:0], wanted).shape == (0, 7)

@@ -17,7 +17,7 @@ from widemargin import _core
 from widemargin.problems.top_k_losses import TopKHinge, margins_of_wrong_classes
 from widemargin.solvers.limits import TimeLimit
 from widemargin.solvers.result import Status
-from widemargin.solvers.top_k.linear import solve_top_k, sparse_rows
+from widemargin.solvers.top_k.linear import solve_top_k
 
 LOSSES = [
     TopKHinge(1),
@@ -251,16 +251,3 @@ def test_few_rows_that_move_slowly_take_few_visits_of_the_others(loss):
     assert np.all(np.diff(result.history["dual"]) >= -1e-12 * result.certificate.dual)
     optimum = top_k_optimum(X, y, 5, loss, costs, 0.0)
     assert result.certificate.dual * (1 - 1e-8) <= optimum <= result.certificate.primal * (1 + 1e-8)
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("order", ["C", "F"])
-def test_sparse_rows_of_a_dense_array_are_those_of_scipy(dtype, order):
-    rng = np.random.default_rng(0)
-    X = np.asarray(rng.normal(size=(30, 7)) * (rng.random((30, 7)) < 0.4), dtype=dtype, order=order)
-    X[[0, 11, 29]] = 0.0
-    X[3, 2] = -0.0
-    rows, expected = sparse_rows(X), sp.csr_array(X)
-    for name in ("data", "indices", "indptr"):
-        np.testing.assert_array_equal(getattr(rows, name), getattr(expected, name))
-    assert (rows.shape, rows.dtype, rows.indices.dtype) == (X.shape, dtype, np.int32)

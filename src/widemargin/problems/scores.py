@@ -42,6 +42,7 @@ __all__ = [
     "compact",
     "csr_bytes",
     "csr_of",
+    "csr_of_dense",
     "drop_small",
     "rank_scales",
     "saves_memory",
@@ -767,6 +768,25 @@ def csr_of(data: npt.NDArray[Any], indices: npt.NDArray[Any], indptr: npt.NDArra
     return sp.csr_array((data, indices.astype(index, copy=False), indptr.astype(index, copy=False)), shape=shape)
 
 
+def csr_of_dense(X: npt.NDArray[Any], dtype: npt.DTypeLike | None = None) -> Any:
+    """The csr_array of a dense array; scipy goes through triples, which takes two to three times as long.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from widemargin.problems.scores import csr_of_dense
+    >>> rows = csr_of_dense(np.array([[0.0, 2.0], [0.0, 0.0], [3.0, 0.0]]))
+    >>> rows.data.tolist(), rows.indices.tolist(), rows.indptr.tolist()
+    ([2.0, 3.0], [1, 0], [0, 1, 1, 2])
+    """
+    X = np.asarray(X)  # not a memory map, whose parts are slower
+    present = X if X.dtype == np.bool_ else X != 0
+    starts = np.append(0, np.cumsum(np.count_nonzero(present, axis=1)))
+    places = np.flatnonzero(present)  # their remainders are columns, in a third of the time that np.nonzero takes
+    data = X.take(places).astype(dtype or X.dtype, copy=False)
+    return csr_of(data, places % max(1, X.shape[1]), starts, X.shape)
+
+
 def squared_norms(coef: Any) -> FloatArray:
     """‖w_j‖² of every row of dense, CSR or compressed weights, shape (n_outputs,)."""
     if isinstance(coef, np.ndarray):
@@ -831,6 +851,6 @@ def _csr_in_blocks(coef: npt.NDArray[Any], threshold: float) -> Any:
     for first in range(0, coef.shape[0], step):
         block = np.asarray(coef[first : first + step])
         keep = np.abs(block.astype(np.float64, copy=False)) >= threshold
-        parts.append(sp.csr_array(np.where(keep, block, block.dtype.type(0))))
+        parts.append(csr_of_dense(np.where(keep, block, block.dtype.type(0))))
     joined = sp.vstack(parts, format="csr")
     return csr_of(joined.data, joined.indices, joined.indptr, joined.shape)

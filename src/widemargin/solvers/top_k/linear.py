@@ -32,12 +32,13 @@ from threadpoolctl import threadpool_limits
 from widemargin import _core
 from widemargin._docstrings import with_shared_passages
 from widemargin.problems.certificate import Certificate
+from widemargin.problems.scores import csr_of_dense
 from widemargin.problems.top_k_losses import TopKHinge, margins_of_wrong_classes
 from widemargin.solvers.limits import GROWTH_GAP, Limits, best_growth, best_multiple, history_of
 from widemargin.solvers.result import Callback, SolverResult, Status
 from widemargin.solvers.top_k.face import face_step, with_constant
 
-__all__ = ["Ascent", "BlockedAscent", "TopKProblem", "TopKProgress", "solve_top_k", "sparse_rows"]
+__all__ = ["Ascent", "BlockedAscent", "TopKProblem", "TopKProgress", "solve_top_k"]
 
 # Rows and precision.
 DENSE_FILL = 0.75  # dense rows with a smaller share of values that are not 0 are better off sparse
@@ -188,7 +189,7 @@ class TopKProblem:
             rows = np.ascontiguousarray(X)
             values = rows.reshape(-1)
         else:
-            rows = sp.csr_array(X) if sp.issparse(X) else sparse_rows(X)
+            rows = sp.csr_array(X) if sp.issparse(X) else csr_of_dense(X)
             if rows.indices.dtype != np.int32:
                 rows = sp.csr_array((rows.data, rows.indices.astype(np.int32), rows.indptr), shape=rows.shape)
                 rows.indices = rows.indices.astype(np.int32, copy=False)
@@ -237,25 +238,6 @@ class TopKProblem:
         step = max(1, EVALUATED_SCORES // self.n_classes)
         for first in range(0, len(self.y), step):
             yield slice(first, first + step)
-
-
-def sparse_rows(X: npt.NDArray[Any]) -> Any:
-    """The csr_array of a dense array; scipy goes through triples, which takes two to three times as long.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from widemargin.solvers.top_k.linear import sparse_rows
-    >>> rows = sparse_rows(np.array([[0.0, 2.0], [0.0, 0.0], [3.0, 0.0]]))
-    >>> rows.data.tolist(), rows.indices.tolist(), rows.indptr.tolist()
-    ([2.0, 3.0], [1, 0], [0, 1, 1, 2])
-    """
-    X = np.asarray(X)  # not a memory map, whose parts are slower
-    present = X != 0
-    starts = np.append(0, np.cumsum(np.count_nonzero(present, axis=1)))
-    cols = np.broadcast_to(np.arange(X.shape[1], dtype=np.int32), X.shape)[present]
-    fits = starts[-1] <= np.iinfo(np.int32).max
-    return sp.csr_array((X[present], cols, starts.astype(np.int32) if fits else starts), shape=X.shape)
 
 
 class TopKProgress(Limits):
