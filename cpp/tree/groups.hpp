@@ -115,14 +115,7 @@ class TreeGroups {
     template <typename T>
     std::vector<int32_t> number_features(const TreeRows<T> &X, const TreeBlocks &blocks, int64_t g,
                                          std::vector<int32_t> &mark) {
-        std::vector<int32_t> list;
-        for (int64_t e = member_start[g]; e < member_start[g + 1]; ++e) {
-            const int32_t row = blocks.row[members[e].block];
-            for (int64_t k = X.start[row]; k < X.start[row + 1]; ++k) {
-                if (mark[X.cols[k]] < 0) mark[X.cols[k]] = 0, list.push_back(X.cols[k]);
-            }
-        }
-        sort_features(list, mark);
+        std::vector<int32_t> list = list_features(X, blocks, g, mark);
         for (size_t f = 0; f < list.size(); ++f) mark[list[f]] = int32_t(f);
         for (int64_t e = member_start[g]; e < member_start[g + 1]; ++e) {
             const int32_t row = blocks.row[members[e].block];
@@ -132,13 +125,34 @@ class TreeGroups {
         for (int32_t f : list) mark[f] = -1;
         return list;
     }
-    // Long lists are read from the marks, which is faster than sorting.
-    static void sort_features(std::vector<int32_t> &list, const std::vector<int32_t> &mark) {
-        if (list.size() < mark.size() / 16) return std::sort(list.begin(), list.end());
-        list.clear();
+    // The sorted features, marked by a number that is not −1. With many entries, reading the list from the marks is
+    // faster than a branch per entry and a sort.
+    template <typename T>
+    std::vector<int32_t> list_features(const TreeRows<T> &X, const TreeBlocks &blocks, int64_t g,
+                                       std::vector<int32_t> &mark) const {
+        int64_t n_entries = 0;
+        for_each_row(blocks, g, [&](int32_t row) { n_entries += X.length(row); });
+        std::vector<int32_t> list;
+        if (n_entries < int64_t(mark.size()) / 4) {
+            for_each_row(blocks, g, [&](int32_t row) {
+                for (int64_t k = X.start[row]; k < X.start[row + 1]; ++k) {
+                    if (mark[X.cols[k]] < 0) mark[X.cols[k]] = 0, list.push_back(X.cols[k]);
+                }
+            });
+            std::sort(list.begin(), list.end());
+            return list;
+        }
+        for_each_row(blocks, g, [&](int32_t row) {
+            for (int64_t k = X.start[row]; k < X.start[row + 1]; ++k) mark[X.cols[k]] = 0;
+        });
         for (size_t f = 0; f < mark.size(); ++f) {
             if (mark[f] >= 0) list.push_back(int32_t(f));
         }
+        return list;
+    }
+    template <typename F>
+    void for_each_row(const TreeBlocks &blocks, int64_t g, F visit) const {
+        for (int64_t e = member_start[g]; e < member_start[g + 1]; ++e) visit(blocks.row[members[e].block]);
     }
     // Both lists are sorted and one contains the other, so a search from the last match is short.
     void link_features(const TreeShape &tree) {

@@ -23,7 +23,7 @@ struct KernelTreeState {
     int64_t n = 0;
     double *Z = nullptr;  // (m, n), owned by the caller
     TreeFactor factor;    // without L
-    std::vector<std::vector<TreeDual>> duals;
+    std::vector<TreeDuals> duals;
     const double *squared_norms = nullptr;  // (n,) diagonal of K
     const double *column = nullptr;         // of the visited example
     AddColumn<double> add = choose_add_column<double>();

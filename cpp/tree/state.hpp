@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -16,6 +17,45 @@ namespace widemargin {
 struct TreeDual {
     int32_t loser;
     double value;
+};
+
+// The non-zero dual variables of a block. A few are kept in place, in one cache line: most blocks have no more, every
+// visit reads them, and they are copied once per pass.
+class alignas(64) TreeDuals {
+  public:
+    TreeDuals() = default;
+    TreeDuals(const TreeDuals &other) { *this = other; }
+    TreeDuals &operator=(const TreeDuals &other) {
+        if (this == &other) return *this;
+        clear();
+        for (const TreeDual &dual : other) push_back(dual);
+        return *this;
+    }
+    int32_t size() const { return size_; }
+    bool empty() const { return size_ == 0; }
+    TreeDual *begin() { return many_ ? many_.get() : few_; }
+    TreeDual *end() { return begin() + size_; }
+    const TreeDual *begin() const { return many_ ? many_.get() : few_; }
+    const TreeDual *end() const { return begin() + size_; }
+    const TreeDual &operator[](int32_t k) const { return begin()[k]; }
+    void clear() { size_ = 0; }
+    void push_back(TreeDual dual) {
+        if (size_ == room_) grow();
+        begin()[size_++] = dual;
+    }
+
+  private:
+    static constexpr int32_t FEW = 3;
+    int32_t size_ = 0, room_ = FEW;
+    std::unique_ptr<TreeDual[]> many_;
+    TreeDual few_[FEW];
+
+    void grow() {
+        std::unique_ptr<TreeDual[]> more(new TreeDual[2 * room_]);
+        std::copy(begin(), end(), more.get());
+        many_ = std::move(more);
+        room_ *= 2;
+    }
 };
 
 // Rows of (column, value), as CSR parts.
@@ -65,11 +105,11 @@ struct TreeState {
     TreeGroups groups;
     TreeFactor factor;
     AlignedArray<T> Z;
-    std::vector<std::vector<TreeDual>> duals;
+    std::vector<TreeDuals> duals;
     std::vector<double> squared_norms;  // of the rows
     const TreeKernels<T> *kernels = &choose_tree_kernels<T>(choose_instruction_set());
 
-    // Prefetches what a visit of the block reads; the list of its dual variables must already be in the cache.
+    // Prefetches the row that a visit of the block reads, and its places in the tables.
     WIDEMARGIN_PREFETCH void prefetch(int64_t block) const {
         const int64_t row = problem.blocks.row[block], length = X.length(row);
         const T *values = X.values + X.start[row];
@@ -78,7 +118,6 @@ struct TreeState {
         for (int64_t k = 0; k < length * problem.blocks.n_levels[block]; k += PREFETCHED / sizeof(int32_t)) {
             __builtin_prefetch(features + k);
         }
-        __builtin_prefetch(duals[block].data());
     }
 
     T *table(int64_t group) { return Z.get() + groups.table_start[group]; }

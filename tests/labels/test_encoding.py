@@ -223,3 +223,14 @@ def test_lists_of_zeros_and_ones_are_an_indicator_and_sets_never_are():
         expected = sorted({label for labels in sets for label in labels})
         assert encoded.classes.tolist() == expected
         assert encoded.Y.toarray().tolist() == [[int(c in labels) for c in expected] for labels in sets]
+
+
+def test_lists_of_strings_are_encoded_as_their_array_is():
+    rng = np.random.default_rng(0)
+    for names in (["b", "a", "ä", "Z", "aa", ""], ["a", "a\0", "b"]):  # NumPy drops trailing zero characters
+        y = [names[i] for i in rng.integers(len(names), size=50)]
+        found, expected = encode_targets(y), encode_targets(np.array(y))
+        classes, numbers = np.unique(np.array(y), return_inverse=True)
+        np.testing.assert_array_equal(found.classes, classes)
+        np.testing.assert_array_equal(found.indices, numbers)
+        assert found.classes.dtype == expected.classes.dtype

@@ -30,7 +30,8 @@ from widemargin.labels.tree import IntArray
 
 __all__ = [
     "EncodedTargets", "LabelEncoding", "LabelSets", "TargetKind", "as_indicator", "as_label_sets", "encode_targets",
-    "is_indicator", "is_several", "label_sets", "listed", "look_up", "many", "plain_name", "plain_names", "unwrap",
+    "in_use", "is_indicator", "is_several", "label_sets", "listed", "look_up", "many", "plain_name", "plain_names",
+    "unwrap",
 ]  # fmt: skip
 
 TargetKind = Literal["binary", "multiclass", "multilabel"]
@@ -104,7 +105,7 @@ class EncodedTargets:
         """
         several = self.kind == "multilabel" and bool(np.any(np.diff(self.Y.indptr) != 1))
         columns = self.Y.indices if self.kind == "multilabel" else self.indices
-        used, columns = np.unique(columns, return_inverse=True)
+        used, columns = in_use(columns, self.n_classes)
         classes, places = np.unique(names[used], return_inverse=True)
         if not several:
             return _of_classes(classes, places[columns])
@@ -140,6 +141,11 @@ def encode_targets(y: Any) -> EncodedTargets:
     """
     if isinstance(y, EncodedTargets):
         return y
+    if isinstance(y, list) and set(map(type, y)) == {str}:
+        names, numbers = _numbered(y)  # an array of all labels, and its order, would take three times as long
+        classes = np.array(names)
+        if classes.tolist() == names:  # NumPy drops trailing zero characters
+            return _of_classes(classes, numbers)
     values = unwrap(y)
     if isinstance(values, list):
         sets = as_label_sets(values)
@@ -156,6 +162,21 @@ def encode_targets(y: Any) -> EncodedTargets:
         return _of_classes(classes, numbers)
     names, numbers = _numbered(labels.tolist())
     return _of_classes(_objects(names), numbers)
+
+
+def in_use(numbers: npt.NDArray[Any], n: int) -> tuple[IntArray, IntArray]:
+    """Which of the numbers 0 … n − 1 occur, ascending, and the place of each among them: np.unique without sorting.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from widemargin.labels.encoding import in_use
+    >>> in_use(np.array([5, 2, 5]), 7)
+    (array([2, 5]), array([1, 0, 1]))
+    """
+    occurs = np.zeros(n, dtype=bool)
+    occurs[numbers] = True
+    return np.flatnonzero(occurs), (np.cumsum(occurs) - 1)[numbers]
 
 
 def _of_classes(classes: npt.NDArray[Any], numbers: IntArray) -> EncodedTargets:
@@ -330,7 +351,7 @@ def unwrap(y: Any) -> Any:
             raise
         return list(given)  # labels and label sets: `as_label_sets` names the row
     is_text = y.dtype.kind in "US" and isinstance(given, list | tuple)
-    if is_text and not all(isinstance(label, str | bytes) for label in given):
+    if is_text and not all(issubclass(kind, str | bytes) for kind in set(map(type, given))):
         y = np.array(given, dtype=object)  # NumPy would have made text of numbers and NaN
     if y.ndim == 1 and y.dtype == object and len(y) and isinstance(y[0], SET_TYPES):
         return list(y)

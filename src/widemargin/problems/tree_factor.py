@@ -133,6 +133,16 @@ class AncestorPaths:
         off_diagonal = self.upper(np.where(self.is_diagonal, 0.0, values))
         return (triangle + off_diagonal.T).tocsr()
 
+    def up(self, values: Floats, v: Floats) -> Floats:
+        """`upper(values) @ v`, shape (m,); no sparse array is made, which would take longer if there are few nodes."""
+        sums = np.bincount(self.path_nodes, weights=values * v[self.descendant], minlength=self.m)
+        return sums.astype(np.float64, copy=False)
+
+    def down(self, values: Floats, v: Floats) -> Floats:
+        """`upper(values).T @ v`, shape (m,)."""
+        products: Floats = np.add.reduceat(values * v[self.path_nodes], self.path_indptr[:-1])
+        return products
+
 
 @dataclass(frozen=True, eq=False)
 class TreeFactor:
@@ -178,16 +188,18 @@ class TreeFactor:
 
     def forward(self, B: Any) -> Any:
         """Z = L⁻¹ B for B dense or sparse of shape (m,) or (m, n)."""
-        return self._inverses[0] @ B
+        return self._inverses[0] @ B if B.ndim == 2 else self.paths.up(self.R, B)
 
     def backward(self, Z: Any) -> Any:
         """W = L⁻ᵀ diag(pivots)⁻¹ Z for Z dense or sparse of shape (m,) or (m, n)."""
         scale = 1.0 / self.pivots
+        if Z.ndim == 1:
+            return self.paths.down(self.R, scale * Z)
         return self._inverses[1] @ (sp.diags_array(scale) @ Z if sp.issparse(Z) else (Z.T * scale).T)
 
     def solve(self, B: Any) -> Any:
         """W = M⁻¹ B for B dense or sparse of shape (m,) or (m, n)."""
-        return self.backward(self._inverses[0] @ B)
+        return self.backward(self.forward(B))
 
 
 def factorize(paths: AncestorPaths, M: Floats) -> TreeFactor:

@@ -123,8 +123,12 @@ class TreeLosses:
 
     @cached_property
     def at_zero(self) -> float:
-        """H(0) = Σ_g γ_g max_c ρ_c."""
-        return self.evaluate_scores(None).value
+        """H(0) = Σ_g γ_g max_c ρ_c; along paths ρ = 1, and a block counts if a level of it has siblings."""
+        if self.is_output is not None:
+            return self.evaluate_scores(None).value
+        competes = np.zeros(len(self.row))
+        competes[self._members[0]] = 1.0
+        return float(self.cost @ competes)
 
     def evaluate(self, X: Any, W: Any, *, memory_limit_mb: float = 64.0) -> LossPoint:
         """H(W) for X of shape (n_samples, n) and W of shape (m, n), each dense or CSR.

@@ -556,20 +556,24 @@ def smallest_eigenvalue(paths: AncestorPaths, A: Floats) -> Bracket:
     >>> round(bounds.lower, 9), round(bounds.upper, 9)
     (1.0, 1.0)
     """
-    matrix = paths.symmetric(A)
-    matrix.eliminate_zeros()
-    n_components, component = connected_components(matrix, directed=False)
+    joins = A != 0.0
+    starts = np.append(0, np.cumsum(joins))[paths.path_indptr]
+    pairs = sp.csr_array((np.ones(starts[-1]), paths.path_nodes[joins], starts), shape=(paths.m, paths.m))
+    n_components, component = connected_components(pairs, directed=False)
     order = np.argsort(component, kind="stable")
-    starts = np.searchsorted(component[order], np.arange(n_components))
+    first = np.searchsorted(component[order], np.arange(n_components))
     # A sum of k products is off by at most k units of rounding of the sum of their absolute values.
-    rounding, n_terms = abs(matrix) * np.finfo(np.float64).eps, np.diff(matrix.indptr) + 2.0
+    off_diagonal = np.where(paths.is_diagonal, 0.0, A)
+    n_terms = np.diff(starts) + np.bincount(paths.path_nodes[joins], minlength=paths.m) + 2.0
+    unit = n_terms * np.finfo(np.float64).eps
     lower, upper = np.full(n_components, -np.inf), np.full(n_components, np.inf)
     active, v, far = np.ones(n_components, dtype=bool), np.ones(paths.m), float(np.abs(A).max()) + 1.0
     for step in range(MAX_STEPS + 1):
-        image = matrix @ v
-        quotient = (image - n_terms * (rounding @ v)) / v
-        low = np.minimum.reduceat(quotient[order], starts)
-        high = np.add.reduceat((v * image)[order], starts) / np.add.reduceat((v * v)[order], starts)
+        image = paths.down(A, v) + paths.up(off_diagonal, v)
+        magnitude = paths.down(np.abs(A), v) - paths.up(off_diagonal, v)  # |A| v
+        quotient = (image - unit * magnitude) / v
+        low = np.minimum.reduceat(quotient[order], first)
+        high = np.add.reduceat((v * image)[order], first) / np.add.reduceat((v * v)[order], first)
         rises = low > lower
         lower, upper = np.maximum(lower, low), np.minimum(upper, high)
         upper = np.maximum(lower, upper)  # they may cross by rounding
@@ -581,7 +585,7 @@ def smallest_eigenvalue(paths: AncestorPaths, A: Floats) -> Bracket:
         shifted = np.where(paths.is_diagonal, A - shift[paths.descendant], A)
         with np.errstate(all="ignore"):
             u = factorize(paths, shifted).solve(v)
-            u /= np.maximum.reduceat(u[order], starts)[component]
+            u /= np.maximum.reduceat(u[order], first)[component]
         # If u is not positive, the shift is the eigenvalue up to rounding.
         active[component[~(np.isfinite(u) & (u > 0.0))]] = False
         v = np.where(active[component], u, v)

@@ -18,7 +18,7 @@ import scipy.sparse as sp
 
 from widemargin.estimators.training import NO_LABELS
 from widemargin.exceptions import DataFormatError
-from widemargin.labels.encoding import EncodedTargets, is_missing
+from widemargin.labels.encoding import EncodedTargets, in_use, is_missing
 from widemargin.labels.taxonomy import Taxonomy, as_taxonomy
 from widemargin.metrics.hierarchical import most_specific
 
@@ -93,7 +93,7 @@ def tree_targets(
     node = node_of_label[column]
     if targets.kind == "multilabel":
         row, node = most_specific(row, node, taxonomy)
-    nodes, label = np.unique(node, return_inverse=True)
+    nodes, label = in_use(node, len(taxonomy.nodes))
     if len(nodes) < 2:
         raise ValueError(f"y has only {len(nodes)} class; a classifier requires rows from at least two classes")
     # Classes keep the type of the labels if these are the names themselves, not paths.
@@ -132,8 +132,8 @@ def _label_columns(targets: EncodedTargets) -> tuple[Ints, Ints, npt.NDArray[Any
         row, column = np.repeat(np.arange(targets.Y.shape[0]), np.diff(targets.Y.indptr)), targets.Y.indices
     else:
         row, column = np.arange(targets.Y.shape[0]), targets.indices
-    used, column = np.unique(column, return_inverse=True)
-    return row, column.reshape(-1), targets.classes[used]
+    used, column = in_use(column, targets.n_classes)
+    return row, column, targets.classes[used]
 
 
 def join_levels(y: Any, separator: str | None) -> Any:
