@@ -70,15 +70,19 @@ class ConstraintColumns {
 };
 
 // Steps of a visit end where the slacks differ by this share of their first difference: other blocks will move them by
-// more. CPU times of 36 fits on four trees that no table reports, over steps until rounding, to 1e-2, 1e-3 and 1e-6:
-// .88, .92 and .88; with .01: .93, .97 and .95; with .1: .94, 1.00 and .99.
-constexpr double RISE_SHARE = 1e-3;
+// more. CPU times on four trees that no table reports, 36 fits each, over those with steps until rounding, to 1e-2 and
+// 1e-3: .88 and .92; with .01: .93 and .97; with .1: .94 and 1.00. Not in double: to 1e-6, times were .6 to 1.3 of
+// those before, and 1.5 on CCAT, which then needs more passes.
+template <typename T>
+constexpr double rise_share() {
+    return sizeof(T) == sizeof(float) ? 1e-3 : 0.0;
+}
 constexpr int PAIRWISE_STEPS = 8;  // per visit, at least; a single step needs two to three times as many passes
 // A step makes two slacks equal up to rounding; such ties go to the lower index, on every machine alike.
 constexpr double SLACK_TIE = 1e-12;
 constexpr double MASS_NOISE = 1e-14;  // rounding error in the mass of vertex 0, not worth a step
-// Visits without a change after which a block sleeps. With 1, the same 36 fits took .97, 1.02 and .99 of the time, and
-// up to 1.4 in single cases.
+// Visits without a change after which a block sleeps; with 1, the same fits took .97 and 1.02 of the time, single ones
+// up to 1.4.
 constexpr int STILL_VISITS = 2;
 // Slacks closer than this count as equal: the rounding error of scores around 1.
 template <typename T>
@@ -200,7 +204,7 @@ class BlockAscent {
         }
         const double rise = highest - lowest;
         if (to == from || rise <= least_rise_) return false;
-        least_rise_ = std::max(least_rise_, RISE_SHARE * rise);
+        least_rise_ = std::max(least_rise_, rise_share<T>() * rise);
         const double available = from >= 0 ? set_.mass[from] : mass_of_0_;
         const double curvature = weight * curvature_between(to, from);
         const double moved = curvature * available > rise ? rise / curvature : available;

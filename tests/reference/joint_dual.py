@@ -34,7 +34,6 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 PAIRWISE_STEPS = 8
-RISE_SHARE = 1e-3
 STILL_VISITS = 2
 MIN_SWEEPS, MAX_SWEEPS = 2, 20
 SLACK_NOISE = 1e-14
@@ -146,8 +145,7 @@ def pairwise_steps(slack: Floats, a: Floats, H: Floats, noise: float = SLACK_NOI
     """Dual variables of a block after a few exact steps between two vertices of its simplex.
 
     `slack` (n,) is the gradient of the dual by γ a, `a` (n,) the dual variables, and H (n, n) the decrease of the
-    slacks per unit of each dual variable. Differences of slacks up to `noise`, or up to a small share of the largest
-    one so far, count as zero.
+    slacks per unit of each dual variable. Differences of slacks up to `noise` count as zero.
 
     Examples
     --------
@@ -165,7 +163,6 @@ def pairwise_steps(slack: Floats, a: Floats, H: Floats, noise: float = SLACK_NOI
         rise = slack[to] - slack[out]
         if to == out or rise <= noise:
             break
-        noise = max(noise, RISE_SHARE * float(rise))
         curvature = H[to, to] + H[out, out] - 2.0 * H[to, out]
         moved = rise / curvature if curvature * mass[out] > rise else mass[out]
         mass[to] += moved
