@@ -173,7 +173,8 @@ def test_of_equal_values_the_smallest_C_wins_and_a_plateau_is_no_edge():
 def test_trees_count_exactly_or_as_asked_and_tune_the_share_of_alpha(noisy, metric):
     X, y = noisy
     y = np.where(np.arange(160) % 5 == 0, "a", y)  # inner nodes are labels
-    model = HierarchicalClassifier(TREE, random_state=0, tol=1e-5)
+    # A tight gap: fits along the path and from scratch then agree on every row, near ties included.
+    model = HierarchicalClassifier(TREE, random_state=0, tol=1e-8)
     found = tune(model, X, y, Cs=[0.1, 1.0], alpha_shares=[0.3, 0.9], cv=FOLDS, metric=metric)
     assert found.params == ("C", "alpha_share")
     assert found.metric == (metric or "top_k_accuracy@1")
