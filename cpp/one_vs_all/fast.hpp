@@ -84,8 +84,10 @@ constexpr double FREQUENT_SHARE =
 constexpr double CARRIED_FREQUENT_SHARE = 0.08;
 constexpr int64_t FEWEST_IN_BATCH = 4;  // fewer frequent labels are solved one by one, on all rows
 constexpr int64_t FULL_BATCHES = 4;     // batches that a worker must be able to fill
-constexpr int64_t SORTED_LABELS =
-    512;  // frequent labels are sorted within chunks of this size so that the first labels finish first
+// The labels of a queue are sorted by frequency, the most frequent first, so that threads end with small pieces. On two
+// threads and debian-tags, sorting both queues instead of the frequent labels only takes 5 % off wall time (.575 → .547
+// s) and CPU time. Labels are sorted within chunks of this size so that the first labels finish first.
+constexpr int64_t SORTED_LABELS = 512;
 
 // Labels still to be solved, shared by the threads.
 struct LabelQueue {
@@ -270,12 +272,12 @@ class FastOneVsAll {
         for (int64_t j : labels) {
             (is_frequent(j) ? frequent : rest).labels.push_back(j);
         }
-        sort_by_frequency(frequent.labels);
         frequent.whole = shared_choices_.whole;
         const int64_t n_frequent = static_cast<int64_t>(frequent.labels.size());
         const int64_t useful = (static_cast<int64_t>(labels.size()) + FEWEST_IN_BATCH - 1) / FEWEST_IN_BATCH;
         const int n_threads = static_cast<int>(std::min<int64_t>(std::max(1, options_.n_threads), useful));
         for (LabelQueue *queue : {&frequent, &rest}) {
+            sort_by_frequency(queue->labels);
             const int64_t share = (queue->left() + n_threads - 1) / n_threads;
             queue->lanes = static_cast<int>(std::min<int64_t>(SCAN_LANES, std::max(share, FEWEST_IN_BATCH)));
         }
