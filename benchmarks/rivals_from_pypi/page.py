@@ -52,7 +52,7 @@ paired differences, row by row, contains 0. Our defaults are compared with every
 with every rival's tuned one. Each task has its own tables below. Here are the numbers of cells in which we are
 ahead / level / behind, and the lowest ratio of a rival's CPU time to ours over the tasks."""
 NOT_MADE_FOR = """\
-Not run here, because they solve one full problem per label, which takes over an hour of CPU time at the rates measured
+Not run here, because they solve one full problem per label, which takes about an hour of CPU time at the rates measured
 by `benchmarks/one_vs_all.py`: {}."""
 UNITS = {"multilabel": "labels", "multiclass": "classes", "tree": "nodes"}
 

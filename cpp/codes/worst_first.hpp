@@ -8,10 +8,10 @@
 // steps on faces. On easy problems it takes fewer visits than the random passes of codes/ascent.hpp, but always more
 // time. Visits and CPU ms to a gap of 1e-6, random and worst first (benchmarks/spoc_orders.py):
 //
-//     four quadrants, 1,000 rows          82,000   3,000     1.3     24
-//     10 classes, 15 columns, 500 rows   103,000 332,500      37  3,500
-//     digits, 300 rows, 64 columns        34,800  38,700      74    644
-//     digits, 300 rows, rbf               64,500   8,100      12     52
+//     four quadrants, 1,000 rows          82,000   3,000     1.3     20
+//     10 classes, 15 columns, 500 rows   103,000 332,500      35  3,000
+//     digits, 300 rows, 64 columns        34,800  38,700      67    573
+//     digits, 300 rows, rbf               64,500   8,100     9.7     39
 //
 // Memory: η and F, n k numbers each. Twin: solve() in tests/reference/spoc.py.
 #pragma once
