@@ -141,7 +141,7 @@ class HierarchicalClassifier(JointParameters, TreeLabelModel):
         method="per-node", the largest of the levels for method="orthogonal". The latter uses the NumPy solver.
     solver : {"dual", "dual-averaging", "dual-averaging-published"}, default="dual"
         "dual" is ascent on the joint dual. "dual-averaging" is Algorithm 1 of the paper with a lower bound that
-        converges, a baseline that needs over a hundred times the CPU time. "dual-averaging-published" has the lower
+        converges, a baseline that needs about a hundred times the CPU time. "dual-averaging-published" has the lower
         bound and the stopping rule of the paper, where `tol` is ε, a difference of primal and dual.
     node_scaling : {"sum", "paper"}, default="sum"
         method="per-node" only: the weight of a loss is C, or C over the weight of the rows that pass the parent, as in
