@@ -191,11 +191,8 @@ class BlockAscent {
 
     // Moves mass between two vertices; false if no slack is worth it.
     bool pairwise_step(double weight) {
-        int32_t to = -1, from = -1;  // −1: vertex 0
         double highest = set_.largest_slack(), lowest = mass_of_0_ > 0.0 ? 0.0 : 1e300;
-        if (highest > SLACK_TIE) {
-            for (to = 0; set_.slack[to] < highest - SLACK_TIE;) ++to;
-        }
+        int32_t to = highest > SLACK_TIE ? set_.first_slack(highest - SLACK_TIE) : -1, from = -1;  // −1: vertex 0
         highest = to >= 0 ? set_.slack[to] : 0.0;
         for (int32_t c : vertices_) {
             if (!(set_.mass[c] > 0.0)) continue;

@@ -39,7 +39,6 @@ struct TreeProblem {
 class WorkingSet {
   public:
     int32_t n = 0, n_levels = 0;
-    std::vector<int32_t> node;
     std::vector<double> score, slack, mass, step;
     std::vector<int32_t> level_start, group;
     std::vector<int32_t> touched;  // nodes where `step` may differ from 0
@@ -58,8 +57,23 @@ class WorkingSet {
         }
     }
 
+    // The node of the tree that a local node is.
+    int32_t node(int32_t u) const {
+        const int32_t level = level_of(u);
+        return first_node_[level] + u - level_start[level];
+    }
+    // The local node that a node of the tree is, or −1.
+    int32_t find(int32_t node) const {
+        for (int32_t level = 0; level < n_levels; ++level) {
+            const int32_t u = node - first_node_[level] + level_start[level];
+            if (u >= level_start[level] && u < level_start[level + 1]) return u;
+        }
+        return -1;
+    }
+
     // slack_c = ρ_c − κ_c (s_winner − s_c); NO_CONSTRAINT for winners
     void update_slacks() {
+        std::fill_n(slack.begin() + n, SLACKS_AT_ONCE, NO_CONSTRAINT);
         if (over_all_) {
             for (int32_t c = 0; c < n; ++c) slack[c] = rho_[c] - kappa_[c] * (score[winner_[c]] - score[c]);
             return;
@@ -70,46 +84,53 @@ class WorkingSet {
             slack[path_position_[level]] = NO_CONSTRAINT;
         }
     }
-    // Includes 0, the slack of "no violation". Four maxima at a time so that comparisons do not wait for each other.
+    // Includes 0, the slack of "no violation". Several maxima at a time so that comparisons do not wait for each other.
     double largest_slack() const {
-        double largest[4] = {0.0, 0.0, 0.0, 0.0};
-        int32_t c = 0;
-        for (; c + 4 <= n; c += 4) {
-            for (int k = 0; k < 4; ++k) largest[k] = slack[c + k] > largest[k] ? slack[c + k] : largest[k];
+        double largest[SLACKS_AT_ONCE] = {};
+        for (int32_t c = 0; c < n; c += SLACKS_AT_ONCE) {
+            for (int k = 0; k < SLACKS_AT_ONCE; ++k) largest[k] = slack[c + k] > largest[k] ? slack[c + k] : largest[k];
         }
-        for (; c < n; ++c) largest[0] = std::max(largest[0], slack[c]);
         return std::max(std::max(largest[0], largest[1]), std::max(largest[2], largest[3]));
+    }
+    // The first local node whose slack is at least `least`, −1 if there is none.
+    int32_t first_slack(double least) const {
+        int32_t found = -1;
+        for (int32_t c = n - 1; c >= 0; --c) found = slack[c] >= least ? c : found;
+        return found;
     }
     bool has_constraint(int32_t c) const { return winner(c) != c; }
     double rho(int32_t c) const { return over_all_ ? rho_[c] : 1.0; }
 
     // Scores from the products with z: s = L⁻ᵀ diag(pivots)⁻¹ (z·x), in place, bottom up.
     void scores_from_parts() {
-        for (int32_t u = 0; u < n; ++u) score[u] *= inverse_pivots_[u];
+        for (int32_t level = 0; level < n_levels; ++level) {
+            const int32_t begin = level_start[level], width = level_start[level + 1] - begin;
+            const double *inverse_pivots = factor_->inverse_pivots.data() + first_node_[level];
+            for (int32_t j = 0; j < width; ++j) score[begin + j] *= inverse_pivots[j];
+        }
         add_from_ancestors(score.data(), score.data());
     }
 
     // step += L⁻¹(scale · κ_c (e_winner − e_c)); step must be 0 outside `touched`.
     void add_constraint(int32_t c, double scale) {
-        const int32_t best = winner(c);
         if (over_all_) {
-            add_node(best, scale * kappa_[c]);
+            add_node(winner_[c], scale * kappa_[c]);
             add_node(c, -scale * kappa_[c]);
             return;
         }
+        const int32_t level = level_of(c), first = level_start[level], best = path_position_[level];
         add_to_step(best, scale);
         add_to_step(c, -scale);
-        const int32_t level = level_of_[c];
         for (int32_t k = 0; coupled_ && k < level; ++k) {
-            const double *row = lift(level, k) - level_start[level];
-            add_to_step(path_position_[k], scale * (row[best] - row[c]));
+            const Lift lift = lift_to(level, k);
+            add_to_step(path_position_[k], scale * (lift[best - first] - lift[c - first]));
         }
     }
     // out_u = κ_u (e_winner(u) − e_u)ᵀ P κ_c (e_winner(c) − e_c): by how much a unit of mass at c lowers slack u
     void read_column(int32_t c, double *out) {
         clear_step();
         add_constraint(c, 1.0);
-        for (int32_t u : touched) scaled_[u] = step[u] * inverse_pivots_[u];
+        for (int32_t u : touched) scaled_[u] = step[u] * factor_->inverse_pivots[node(u)];
         std::copy_n(scaled_.begin(), n, out);
         add_from_ancestors(scaled_.data(), out);
         for (int32_t u : touched) scaled_[u] = 0.0;
@@ -122,24 +143,34 @@ class WorkingSet {
     }
 
   private:
+    static constexpr int SLACKS_AT_ONCE = 4;  // `slack` has as many more, without a constraint
     const TreeProblem &problem_;
     const bool over_all_, coupled_;
     const TreeFactor *factor_ = nullptr;
-    std::vector<double> inverse_pivots_, scaled_;
+    std::vector<double> scaled_;
     std::vector<uint8_t> is_touched_;
-    // Along a path: the level of a node, the path's node on each level, and R from a level to the path's node on every
-    // level above, one row of siblings at a time.
-    std::vector<int32_t> level_of_, path_position_;
-    std::vector<double> lift_;
-    std::vector<int64_t> lift_start_;
+    // The first node of each level, and along a path the local node on the path.
+    std::vector<int32_t> first_node_, path_position_;
     // Over all nodes. A node without a constraint is its own winner with ρ = NO_CONSTRAINT.
     std::vector<int32_t> winner_, shared_, depth_;
     std::vector<double> rho_, kappa_;
 
-    int32_t winner(int32_t c) const { return over_all_ ? winner_[c] : path_position_[level_of_[c]]; }
-    const double *lift(int32_t level, int32_t above) const {
-        return lift_.data() + lift_start_[level] + int64_t(above) * (level_start[level + 1] - level_start[level]);
+    // R from the nodes of one level to the path's node on a level above. Siblings have paths of the same length.
+    struct Lift {
+        const double *R;
+        int64_t depth;
+        double operator[](int32_t j) const { return R[j * depth]; }
+    };
+    Lift lift_to(int32_t level, int32_t above) const {
+        const int32_t first = first_node_[level];
+        return {factor_->R.data() + problem_.paths.start[first] + level - above, problem_.paths.depth(first)};
     }
+    int32_t level_of(int32_t u) const {
+        int32_t level = 0;
+        while (u >= level_start[level + 1]) ++level;
+        return level;
+    }
+    int32_t winner(int32_t c) const { return over_all_ ? winner_[c] : path_position_[level_of(c)]; }
 
     // to_u += Σ_a R[u, a] from_a over the ancestors a of u; `from` may be `to`, because ancestors come first
     void add_from_ancestors(const double *from, double *to) const {
@@ -148,9 +179,10 @@ class WorkingSet {
         for (int32_t level = n_levels - 1; level > 0; --level) {
             const int32_t first = level_start[level], width = level_start[level + 1] - first;
             for (int32_t k = 0; k < level; ++k) {
-                const double factor = from[path_position_[k]], *row = lift(level, k);
+                const double factor = from[path_position_[k]];
                 if (factor == 0.0) continue;
-                for (int32_t j = 0; j < width; ++j) to[first + j] += factor * row[j];
+                const Lift lift = lift_to(level, k);
+                for (int32_t j = 0; j < width; ++j) to[first + j] += factor * lift[j];
             }
         }
     }
@@ -184,69 +216,45 @@ class WorkingSet {
         step[u] += value;
     }
     void resize(int32_t size) {
-        if (int32_t(node.size()) >= size) return;
-        for (auto *array : {&score, &slack, &mass, &step, &scaled_, &inverse_pivots_}) array->resize(size, 0.0);
-        for (auto *array : {&node, &level_of_}) array->resize(size);
+        if (int32_t(score.size()) >= size) return;
+        for (auto *array : {&score, &mass, &step, &scaled_}) array->resize(size, 0.0);
+        slack.resize(size + SLACKS_AT_ONCE);
         is_touched_.resize(size, 0);
     }
 
     void load_path(int32_t label, int32_t levels) {
         const TreeShape &tree = problem_.tree;
         if (int32_t(group.size()) < levels) {
-            for (auto *array : {&group, &path_position_}) array->resize(levels);
+            for (auto *array : {&group, &first_node_, &path_position_}) array->resize(levels);
             level_start.resize(levels + 1, 0);
-            lift_start_.resize(levels + 1, 0);
         }
         n_levels = levels;
         for (int32_t level = levels - 1, a = label; level >= 0; --level, a = tree.parent[a]) {
             group[level] = tree.group_of[a];
-            path_position_[level] = a - tree.group_start[group[level]];
+            first_node_[level] = tree.group_start[group[level]];
+            path_position_[level] = a - first_node_[level];
         }
         for (int32_t level = 0; level < levels; ++level) {
-            const int32_t width = tree.width(group[level]);
-            level_start[level + 1] = level_start[level] + width;
-            lift_start_[level + 1] = lift_start_[level] + int64_t(level) * width;
+            level_start[level + 1] = level_start[level] + tree.width(group[level]);
             path_position_[level] += level_start[level];
         }
         n = level_start[levels];
         resize(n);
-        if (int64_t(lift_.size()) < lift_start_[levels]) lift_.resize(lift_start_[levels]);
-        for (int32_t level = 0; level < levels; ++level) fill_level(level);
-    }
-    void fill_level(int32_t level) {
-        const int32_t begin = level_start[level], width = level_start[level + 1] - begin;
-        const int32_t first = problem_.tree.group_start[group[level]];
-        for (int32_t j = 0; j < width; ++j) {
-            node[begin + j] = first + j;
-            level_of_[begin + j] = level;
-            inverse_pivots_[begin + j] = factor_->inverse_pivots[first + j];
-        }
-        if (!coupled_) return;
-        const double *R = factor_->R.data() + problem_.paths.start[first];  // siblings have paths of the same length
-        const int32_t depth = problem_.paths.depth(first);
-        for (int32_t k = 0; k < level; ++k) {
-            double *row = lift_.data() + lift_start_[level] + int64_t(k) * width;
-            for (int32_t j = 0; j < width; ++j) row[j] = R[int64_t(j) * depth + level - k];
-        }
     }
 
     void fill_all() {
         const TreeShape &tree = problem_.tree;
         n = tree.m, n_levels = 1;
         level_start = {0, n};
-        group = {0};
+        group = first_node_ = {0};
         resize(n);
         for (auto *array : {&winner_, &shared_, &depth_}) array->resize(n);
         for (auto *array : {&rho_, &kappa_}) array->resize(n);
-        for (int32_t u = 0; u < n; ++u) {
-            node[u] = u;
-            depth_[u] = tree.parent[u] < 0 ? 1 : depth_[tree.parent[u]] + 1;
-        }
+        for (int32_t u = 0; u < n; ++u) depth_[u] = tree.parent[u] < 0 ? 1 : depth_[tree.parent[u]] + 1;
     }
     // Δ(label, u) = (depth of label + depth of u) / 2 − depth of their lowest common ancestor, top down.
     void load_label(int32_t label) {
         const TreeShape &tree = problem_.tree;
-        std::copy_n(factor_->inverse_pivots.begin(), n, inverse_pivots_.begin());
         for (int32_t u = 0; u < n; ++u) shared_[u] = tree.parent[u] < 0 ? 0 : -1;
         for (int32_t a = label; a >= 0; a = tree.parent[a]) shared_[a] = depth_[a];
         for (int32_t u = 0; u < n; ++u) {

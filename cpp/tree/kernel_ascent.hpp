@@ -31,7 +31,7 @@ struct KernelTreeState {
 
 inline void score_loaded(const KernelTreeState &state, int64_t block, std::vector<double> &, WorkingSet &set) {
     const double *z = state.Z + state.problem.blocks.row[block];
-    for (int32_t u = 0; u < set.n; ++u) set.score[u] = z[int64_t(set.node[u]) * state.n];
+    for (int32_t u = 0; u < set.n; ++u) set.score[u] = z[int64_t(set.node(u)) * state.n];
     set.scores_from_parts();
 }
 
@@ -43,7 +43,7 @@ inline void add_step(KernelTreeState &state, int64_t block, const WorkingSet &se
         for (int g = 0; g < count; ++g) {
             const int32_t u = set.touched[first + g];
             factors[g] = cost * set.step[u];
-            rows[g] = state.Z + int64_t(set.node[u]) * state.n;
+            rows[g] = state.Z + int64_t(set.node(u)) * state.n;
         }
         state.add(state.column, state.n, factors, rows, count);
     }

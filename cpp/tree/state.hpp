@@ -75,9 +75,8 @@ void set_duals(State &state, int64_t block, const int32_t *losers, const double 
     if (count == 0) return;
     set.load(block, state.factor);
     for (int64_t e = 0; e < count; ++e) {
-        const int32_t *begin = set.node.data();
-        const int32_t at = int32_t(std::find(begin, begin + set.n, losers[e]) - begin);
-        if (values[e] > 0.0 && at < set.n && set.has_constraint(at)) state.duals[block].push_back({at, values[e]});
+        const int32_t at = set.find(losers[e]);
+        if (values[e] > 0.0 && at >= 0 && set.has_constraint(at)) state.duals[block].push_back({at, values[e]});
     }
 }
 // All dual variables: one row per block, losers as columns.
@@ -88,7 +87,7 @@ TreeLists<double> read_duals(const State &state) {
     for (int64_t b = 0; b < state.problem.blocks.n; ++b) {
         if (!state.duals[b].empty()) set.load(b, state.factor);
         for (const TreeDual &dual : state.duals[b]) {
-            lists.cols.push_back(set.node[dual.loser]);
+            lists.cols.push_back(set.node(dual.loser));
             lists.values.push_back(dual.value);
         }
         lists.start.push_back(int64_t(lists.cols.size()));
