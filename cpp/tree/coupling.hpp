@@ -136,6 +136,7 @@ constexpr int MIN_SWEEPS = 2, MAX_SWEEPS = 20;
 constexpr double SUFFICIENT = 0.1;  // share of the slope that a step must gain
 constexpr double SHORTER = 0.5;     // factor for a step that was too long
 constexpr int MAX_SHORTENINGS = 6;
+constexpr int64_t FEATURES_AT_ONCE = 64;
 
 struct SubtreePart {
     int32_t top;
@@ -280,19 +281,25 @@ class Coupling {
         }
         return sums;
     }
-    // A top node and its children, which have the local indices 1, 2, …
+    // A top node and its children, which have the local indices 1, 2, …; a few features at a time, one node after the
+    // other, because most groups are narrower than a vector.
     void add_of_two_levels(const SubtreePart &part, std::vector<double> &sums) const {
         const TreeGroups &groups = state_.groups;
         const int32_t g = part.groups[0], b = int32_t(part.nodes.size()), above = state_.problem.tree.width(0);
         const int32_t *up = groups.up.data() + groups.feature_start[g];
         const T *top = state_.table(0) + part.top, *row = state_.table(g);
-        std::vector<double> values(b);
-        for (int64_t f = 0; f < groups.n_features(g); ++f, row += b - 1) {
-            values[0] = double(top[int64_t(up[f]) * above]);
-            for (int32_t j = 1; j < b; ++j) values[j] = double(row[j - 1]);
-            double *to = sums.data();
-            for (int32_t i = 0; i < b; ++i, to += b) {
-                for (int32_t j = i; j < b; ++j) to[j] += values[i] * values[j];
+        std::vector<double> values(size_t(b) * FEATURES_AT_ONCE);
+        for (int64_t begin = 0; begin < groups.n_features(g); begin += FEATURES_AT_ONCE) {
+            const int64_t n = std::min(FEATURES_AT_ONCE, groups.n_features(g) - begin);
+            for (int64_t f = 0; f < n; ++f, row += b - 1) {
+                values[f] = double(top[int64_t(up[begin + f]) * above]);
+                for (int32_t j = 1; j < b; ++j) values[j * FEATURES_AT_ONCE + f] = double(row[j - 1]);
+            }
+            for (int32_t i = 0; i < b; ++i) {
+                const double *own = values.data() + i * FEATURES_AT_ONCE;
+                for (int32_t j = i; j < b; ++j) {
+                    sums[size_t(i) * b + j] += inner_product(own, values.data() + j * FEATURES_AT_ONCE, n);
+                }
             }
         }
     }

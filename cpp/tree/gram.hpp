@@ -48,6 +48,18 @@ class AncestorColumns {
     std::vector<Column> columns_;
 };
 
+// In double; four sums, so that additions do not wait for each other.
+template <typename T>
+double inner_product(const T *a, const T *b, int64_t n) {
+    double sums[4] = {0.0, 0.0, 0.0, 0.0};
+    int64_t k = 0;
+    for (; k + 4 <= n; k += 4) {
+        for (int j = 0; j < 4; ++j) sums[j] += double(a[k + j]) * double(b[k + j]);
+    }
+    for (; k < n; ++k) sums[0] += double(a[k]) * double(b[k]);
+    return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+}
+
 // sums_j += Σ_f table[f, j]²
 template <typename T>
 void add_squares(const T *row, int64_t n_features, int32_t width, double *sums) {

@@ -185,18 +185,6 @@ class Momentum {
     }
 };
 
-// In double; four sums, so that additions do not wait for each other.
-template <typename T>
-double squared_norm(const T *values, int64_t n) {
-    double sums[4] = {0.0, 0.0, 0.0, 0.0};
-    int64_t k = 0;
-    for (; k + 4 <= n; k += 4) {
-        for (int j = 0; j < 4; ++j) sums[j] += double(values[k + j]) * double(values[k + j]);
-    }
-    for (; k < n; ++k) sums[0] += double(values[k]) * double(values[k]);
-    return (sums[0] + sums[1]) + (sums[2] + sums[3]);
-}
-
 struct JointOptions {
     uint64_t seed;
     int n_threads;
@@ -217,7 +205,8 @@ class JointDual {
         state_.duals.resize(problem.blocks.n);
         state_.squared_norms.resize(X.n_rows);
         for (int64_t i = 0; i < X.n_rows; ++i) {
-            state_.squared_norms[i] = squared_norm(X.values + X.start[i], X.length(i));
+            const T *row = X.values + X.start[i];
+            state_.squared_norms[i] = inner_product(row, row, X.length(i));
         }
         bool definite;
         if (learns_signs) {
