@@ -86,7 +86,7 @@ class TreeGroups {
             std::copy(lists[g].begin(), lists[g].end(), features.begin() + feature_start[g]);
             std::vector<int32_t>().swap(lists[g]);
         }
-        if (with_up) link_features(tree);
+        if (with_up) link_features(tree, X.n_cols);
     }
     int64_t n_features(int64_t g) const { return feature_start[g + 1] - feature_start[g]; }
     int64_t table_size() const { return table_start.back(); }
@@ -125,8 +125,8 @@ class TreeGroups {
         for (int32_t f : list) mark[f] = -1;
         return list;
     }
-    // The sorted features, marked by a number that is not −1. With many entries, reading the list from the marks is
-    // faster than a branch per entry and a sort.
+    // The sorted features, marked by a number that is not −1. With many entries, reading the list from the marks,
+    // without a branch that is hard to predict, is faster than a branch per entry and a sort.
     template <typename T>
     std::vector<int32_t> list_features(const TreeRows<T> &X, const TreeBlocks &blocks, int64_t g,
                                        std::vector<int32_t> &mark) const {
@@ -145,27 +145,32 @@ class TreeGroups {
         for_each_row(blocks, g, [&](int32_t row) {
             for (int64_t k = X.start[row]; k < X.start[row + 1]; ++k) mark[X.cols[k]] = 0;
         });
+        list.resize(mark.size());
+        size_t n = 0;
         for (size_t f = 0; f < mark.size(); ++f) {
-            if (mark[f] >= 0) list.push_back(int32_t(f));
+            list[n] = int32_t(f);
+            n += mark[f] >= 0;
         }
+        list.resize(n);
+        list.shrink_to_fit();  // because the lists of all groups are kept for a while
         return list;
     }
     template <typename F>
     void for_each_row(const TreeBlocks &blocks, int64_t g, F visit) const {
         for (int64_t e = member_start[g]; e < member_start[g + 1]; ++e) visit(blocks.row[members[e].block]);
     }
-    // Both lists are sorted and one contains the other, so a search from the last match is short.
-    void link_features(const TreeShape &tree) {
+    // Groups below the same parent group follow each other.
+    void link_features(const TreeShape &tree, int64_t n_cols) {
         up.assign(features.size(), -1);
+        std::vector<int32_t> place(n_cols);  // of the features of the parent group, in that group
+        int32_t placed = -1;
         for (int32_t g = 0; g < tree.n_groups; ++g) {
             if (tree.above(g) < 0) continue;
             const int32_t parent = tree.group_of[tree.above(g)];
-            const int32_t *begin = features.data() + feature_start[parent], *at = begin;
-            const int32_t *end = features.data() + feature_start[parent + 1];
-            for (int64_t f = feature_start[g]; f < feature_start[g + 1]; ++f) {
-                at = std::lower_bound(at, end, features[f]);
-                up[f] = int32_t(at - begin);
-            }
+            const int32_t *above = features.data() + feature_start[parent];
+            for (int64_t f = 0; parent != placed && f < n_features(parent); ++f) place[above[f]] = int32_t(f);
+            placed = parent;
+            for (int64_t f = feature_start[g]; f < feature_start[g + 1]; ++f) up[f] = place[features[f]];
         }
     }
 };
