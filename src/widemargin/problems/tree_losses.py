@@ -126,9 +126,12 @@ class TreeLosses:
         """H(0) = Σ_g γ_g max_c ρ_c; along paths ρ = 1, and a block counts if a level of it has siblings."""
         if self.is_output is not None:
             return self.evaluate_scores(None).value
-        competes = np.zeros(len(self.row))
-        competes[self._members[0]] = 1.0
-        return float(self.cost @ competes)
+        group, group_start = self.groups
+        paths, has_siblings = self.paths, np.diff(group_start)[group] > 1
+        place = np.arange(paths.n_entries) - paths.path_indptr[paths.descendant]
+        steps = np.where(has_siblings[paths.path_nodes], place, paths.n_entries)  # up to a node that has siblings
+        nearest = np.minimum.reduceat(steps, paths.path_indptr[:-1])
+        return float(self.cost @ (nearest[self.node] < self.n_levels))
 
     def evaluate(self, X: Any, W: Any, *, memory_limit_mb: float = 64.0) -> LossPoint:
         """H(W) for X of shape (n_samples, n) and W of shape (m, n), each dense or CSR.
