@@ -18,11 +18,12 @@
 // of the time per dot pass and 60 % per search. Tried without gain: loose batches finished on working sets (+30 %
 // time); the gradient by columns (no row is skipped, so no faster); sums in half lines when only half the lanes are
 // active, and z in bfloat16 (the same iterations; the passes wait for rows from the cache and for the copies of near
-// rows); the best scale of the dual point (gain below 1e-6). Within the noise on bibtex, rcv1v2-subsets and debian-tags
-// (AVX-512): BATCH_RULE_SHARE 0.9 and 0.95, BATCH_GAP_SHARE 0.95 and 0.98, REFILL_LANES 1, 3 and 4, and FREQUENT_SHARE
-// 0.03 and 0.06; 0.08 takes 13 % longer on debian-tags. Next to shared directions, one more old step saves
-// nothing, and the best point between three or more iterates 1 to 2 % of the iterations (NumPy prototype, pypi-topics,
-// bibtex).
+// rows); the gradient from the last row to the first, because the dot pass has just read the last rows (six turns: .632
+// and .633 s, two threads .387 and .388 s); the best scale of the dual point (gain below 1e-6). Within the noise on
+// bibtex, rcv1v2-subsets and debian-tags (AVX-512): BATCH_RULE_SHARE 0.9 and 0.95, BATCH_GAP_SHARE 0.95 and 0.98,
+// REFILL_LANES 1, 3 and 4, and FREQUENT_SHARE 0.03 and 0.06; 0.08 takes 13 % longer on debian-tags. Next to shared
+// directions, one more old step saves nothing, and the best point between three or more iterates 1 to 2 % of the
+// iterations (NumPy prototype, pypi-topics, bibtex).
 #pragma once
 
 #include <algorithm>
