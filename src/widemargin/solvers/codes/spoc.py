@@ -105,8 +105,8 @@ def solve_spoc(
         Room for kernel values that are kept; not used without a kernel.
     order : {"random", "worst-first"}
         Passes over the rows in random order, or always the row with the largest violation of the optimality
-        conditions, as in the paper: that takes fewer visits and more time, because each choice looks at all rows. The
-        whole kernel matrix must then fit in `cache_size_mb`.
+        conditions, as in the paper: that often takes fewer visits but more time, because each choice looks at all rows.
+        The whole kernel matrix must then fit in `cache_size_mb`.
 
     Returns
     -------
