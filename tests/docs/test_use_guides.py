@@ -93,7 +93,7 @@ def test_the_commands_for_users_of_annif_run(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("file", "figures"),
     [
-        ("2026-11-18-prediction.md", {"35,645": "35,645 test rows", "19,696": "19,696 labels", "1.38 s": "| 1.38 "}),
+        ("2026-11-19-prediction.md", {"35,645": "35,645 test rows", "19,696": "19,696 labels", "1.09 s": "| 1.09 "}),
         ("2026-11-18-serve.md", {"5,620": "| 5,620 ", "13 ms": "| 13.1 ms", "8,192": "| 8,192 ", "15 ms": "| 14.7 ms"}),
         ("2026-11-18-memory.md", {"274 MB": "| 274 ", "197 MB": "| 197 ", "142,576": "142,576 rows"}),
     ],
