@@ -9,6 +9,7 @@ One-vs-all with C = 1, weights below 0.01 pruned, rows of unit length, one threa
                     a threshold and bits, none has a smaller objective in a folder of that size; objectives that are
                     recomputed from the files by separate code are those of the certificate
 
+Predictions of the full model and of a copy with 16 bits take turns, which shows what reading compressed weights costs.
 The separate code, tests/reference/compressed_certificate.py, computes the objectives of all labels of the smaller sets
 and of some of yso-finna-en. If there are no data, nothing is measured.
 
@@ -18,16 +19,18 @@ and of some of yso-finna-en. If there are no data, nothing is measured.
 from __future__ import annotations
 
 import argparse
+import statistics
 import sys
 import tempfile
 import time
 import warnings
+from functools import partial
 
 import numpy as np
 import scipy.sparse as sp
 from threadpoolctl import threadpool_limits
 
-from _common import ROOT, describe_machine, find_data, format_table, write_result
+from _common import ROOT, describe_machine, find_data, format_table, time_it, write_result
 from widemargin import OneVsAllClassifier, load, load_data, save
 from widemargin.estimators.training import training_data
 from widemargin.metrics import precision_at_k
@@ -53,6 +56,7 @@ GOALS = {
     ("rcv1v2-subsets", "1.5 MB"): {"MB": 1.5},
 }
 PLACES = [1, 3, 5]
+TURNS = 5  # of predictions
 SHARES = np.linspace(0.0, 0.9, 10)  # of the weights that are dropped, in 20 pairs with 8 and 16 bits
 MOST_CELLS = 3e8  # rows × labels that the separate code computes
 MB = 1e6
@@ -131,6 +135,15 @@ def better_pairs(model, small, data, max_bytes):
     return n_within, better
 
 
+def times_as_long(model, small, X):
+    """CPU time of predictions of a compressed model over that of the full model; both take turns."""
+    calls = [partial(either.predict_topk, X, max(PLACES)) for either in (model, small)]
+    for call in calls:  # the first one builds the index of the full model
+        call()
+    turns = [[time_it(call, 1).cpu_s for call in calls] for _ in range(TURNS)]
+    return statistics.median(after / before for before, after in turns)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sets", nargs="+", choices=FILES, default=list(FILES))
@@ -161,7 +174,9 @@ def main():
             missed += more
         n_within, better = better_pairs(model, small, data, size * MB)
         notes.append(
-            f"{name}: of 20 pairs, {n_within} fit into {size:g} MB, and {len(better)} have a smaller objective."
+            f"{name}: of 20 pairs, {n_within} fit into {size:g} MB, and {len(better)} have a smaller objective. "
+            f"Predictions with 16 bits take {times_as_long(model, model.compress(bits=16, rows=(X, Y)), X_new):.2f} "
+            "times as long as those of the full model."
         )
         missed += [f"{name}: bits {bits}, threshold {t:.5g}: objective {p:.9g}" for bits, t, p in better]
     if rows:
