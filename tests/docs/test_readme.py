@@ -102,7 +102,7 @@ def test_the_table_of_the_animals_is_exact(name):
         ("2026-11-19-one-vs-all.md", "153, 19, 22", ["153.4", "19.2", "21.8"]),
         ("2026-11-19-one-vs-all.md", "133, 20, 22", ["133.0", "20.5", "21.9"]),
         ("2026-11-19-dense.md", "3.6, 3.4, 26", ["3.6", "3.4", "26.1"]),
-        ("2026-11-18-top-k.md", "2.5 to 5.1", ["2.5", "5.1"]),
+        ("2026-11-19-top-k.md", "2.7 to 5.7", ["2.7", "5.7"]),
     ],
 )
 def test_figures_are_those_of_the_result_it_links_to(file, cell, figures):
