@@ -14,7 +14,6 @@ from reference.one_vs_all import binary_problem
 from solvers.test_one_vs_all_oracles import optimum_by_interior_point, small_problem
 from widemargin import OneVsAllClassifier, TimeLimit
 from widemargin.problems.losses import get_loss
-from widemargin.solvers.one_vs_all import duals as duals_module
 from widemargin.solvers.one_vs_all.duals import dual_values
 from widemargin.solvers.one_vs_all.plan import make_plan, solve
 from widemargin.solvers.one_vs_all.problem import Problem
@@ -158,17 +157,6 @@ def test_without_some_rows_they_bound_the_optimum_of_the_others(data, intercept)
     wider = sp.hstack([result.duals, sp.csr_array((len(SHARES), 50))], format="csr")
     same = dual_values(planned(X, Y, **INTERCEPTS[intercept]).problem, result.duals)
     np.testing.assert_allclose(dual_values(more.problem, wider), same, rtol=1e-12)
-
-
-def test_blocks_of_labels_give_the_same_values(data, monkeypatch):
-    for form in ("fast", "dense"):
-        plan = plan_of(data, form)
-        result = solve(plan)
-        whole = dual_values(plan.problem, result.duals)
-        monkeypatch.setattr(duals_module, "BLOCK_VALUES", 5_000)
-        assert len(list(duals_module._label_blocks(plan.problem.X, result.duals))) > 5
-        np.testing.assert_allclose(dual_values(plan.problem, result.duals), whole, rtol=1e-12)
-        monkeypatch.undo()
 
 
 def test_labels_that_were_not_reached_have_none(data):

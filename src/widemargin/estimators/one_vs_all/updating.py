@@ -500,7 +500,7 @@ class OldDuals:
         first = 0
         for number, data, indices in _runs_of_rows(parts, pick):
             if number == 0:
-                indices = self.place[indices]
+                indices = self.place.take(indices)
                 kept = indices >= 0
                 if not kept.all():
                     data, indices = data[kept], indices[kept]
