@@ -217,8 +217,8 @@ for each m. The paper stops at m = 250 (shaded), where it finds two orders of ma
 The paper compares its own Matlab program with Matlab's QP routine, and states neither β nor the tolerance of its
 stopping rule. Here all solvers are compiled, C = 1/β = 1, and the gap is 1e-6. SPOC solves the paper's reduced problem
 with rows in random order, sleeping rows, and steps on faces of the dual. Choosing the row with the largest violation at
-each step, as the authors do (JMLR 2001), takes 3 times the CPU time at m = 250 and 16 times at m = 1,000
-(`benchmarks/results/2026-11-18-spoc-orders.md`). That still leaves two orders of magnitude at m = 250.
+each step, as the authors do (JMLR 2001), takes 3 times the CPU time at m = 250 and 17 times at m = 1,000
+(`benchmarks/results/2026-11-19-spoc-orders.md`). That still leaves two orders of magnitude at m = 250.
 
 ## In short
 
