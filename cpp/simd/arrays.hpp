@@ -40,12 +40,13 @@ template <typename T>
 AlignedArray<T> untouched_array(int64_t n) {
     static_assert(std::is_trivially_copyable_v<T>, "arrays are made without constructors");
     const size_t wanted = static_cast<size_t>(std::max<int64_t>(n, 1)) * sizeof(T);
-    const size_t boundary = wanted >= HUGE_PAGE_BYTES / 2 ? HUGE_PAGE_BYTES : LINE_BYTES;
-    const size_t bytes = (wanted + boundary - 1) / boundary * boundary;
-    void *p = std::aligned_alloc(boundary, bytes);
-    if (p == nullptr) throw std::bad_alloc();
+    // A huge page takes memory even where it is not written, so the last one must be at least three quarters full.
+    const size_t huge = (wanted + HUGE_PAGE_BYTES / 4) / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
+    const size_t bytes = std::max(huge, (wanted + LINE_BYTES - 1) / LINE_BYTES * LINE_BYTES);
+    void *p = nullptr;
+    if (posix_memalign(&p, huge > 0 ? HUGE_PAGE_BYTES : LINE_BYTES, bytes) != 0) throw std::bad_alloc();
 #ifdef __linux__
-    if (boundary == HUGE_PAGE_BYTES) madvise(p, bytes, MADV_HUGEPAGE);
+    if (huge > 0) madvise(p, huge, MADV_HUGEPAGE);
 #endif
     return AlignedArray<T>(static_cast<T *>(p));
 }

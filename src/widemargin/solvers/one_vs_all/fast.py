@@ -234,7 +234,8 @@ class _Run:
             self.intercept[block] = intercept
             self.bounds[block] = bounds.reshape(len(intercept), -1)
             self.n_iter[block] = n_iter
-            self.n_duals[block] = n_duals
+            if self.duals:  # zeros that are never written take no memory
+                self.n_duals[block] = n_duals
             self.converged[block] = converged
             self.finished[block] = self.core.is_finished(block.start, block.stop)
             self.done = block.stop
